@@ -1,0 +1,17 @@
+# libkiln.so and libkiln.a from the modules' objects. The version script exports kiln_* and nothing else.
+get_property(modules GLOBAL PROPERTY KN_MODULES)
+set(objects "")
+foreach(module IN LISTS modules)
+  list(APPEND objects $<TARGET_OBJECTS:${module}>)
+endforeach()
+
+add_library(kiln SHARED ${objects})
+add_library(kiln_static STATIC ${objects})
+set_target_properties(kiln PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
+set_target_properties(kiln_static PROPERTIES OUTPUT_NAME kiln)
+target_link_options(kiln PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/kiln.map -Wl,--exclude-libs,ALL -Wl,-z,defs)
+set_target_properties(kiln PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/kiln.map)
+foreach(target kiln kiln_static)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:kiln_flags> $<BUILD_INTERFACE:kiln_xxhash> $<BUILD_INTERFACE:kiln_zstd>)
+endforeach()
