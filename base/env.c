@@ -17,6 +17,11 @@ const char *kn_env(kn_env_id id) {
     return v && *v ? v : NULL;
 }
 
+const char *kn_env_system(const char *name) {
+    const char *v = getenv(name);
+    return v && *v ? v : NULL;
+}
+
 kn_status kn_env_i64(kn_env_id id, int64_t dflt, int64_t lo, int64_t hi, int64_t *out) {
     const char *v = kn_env(id);
     *out = dflt;

@@ -20,6 +20,8 @@ extern const kn_env_row kn_env_table[KN_ENV_COUNT];
 
 /** The variable's value; NULL when it is unset or empty. */
 const char *kn_env(kn_env_id id);
+/** A variable of the system, not of Kiln (HOME, XDG_CACHE_HOME); NULL when it is unset or empty. */
+const char *kn_env_system(const char *name);
 /** A whole number in [lo, hi] into *out, `dflt` when unset; KN_E_ARG naming variable and range otherwise. */
 kn_status kn_env_i64(kn_env_id id, int64_t dflt, int64_t lo, int64_t hi, int64_t *out);
 /** Bytes with an optional suffix K, M, G or T (powers of 1024); same rules as kn_env_i64. */

@@ -10,15 +10,62 @@
 #include <string.h>
 #include <unistd.h>
 
-/* An injected fault looks like a failing disk. */
-#define SITE()                                                                                                         \
+#ifdef KN_FAULT_INJECTION
+#include "base/thread.h"
+
+static struct force_rule {
+    const char *call;
+    uint64_t left; /* calls until the one that fails; 0: all of them */
+    int err;
+    bool spent;
+} rules[8];
+static int rule_count;
+static kn_mutex rules_lock = KN_MUTEX_INIT;
+
+void kn_fault_force(const char *call, uint64_t n, int err) {
+    kn_lock(&rules_lock);
+    if (rule_count < 8) rules[rule_count++] = (struct force_rule){call, n, err, false};
+    kn_unlock(&rules_lock);
+}
+
+void kn_fault_force_clear(void) {
+    kn_lock(&rules_lock);
+    rule_count = 0;
+    kn_unlock(&rules_lock);
+}
+
+/* The error that this call must fail with, or 0. A counted fault (kn_fault_arm) looks like a failing disk. */
+static int site(const char *call) {
+    int err = 0;
+    kn_lock(&rules_lock);
+    for (int i = 0; i < rule_count; i++) {
+        struct force_rule *r = &rules[i];
+        if (r->spent || strcmp(r->call, call) != 0) continue;
+        if (r->left > 1) {
+            r->left--;
+        } else {
+            r->spent = r->left == 1;
+            if (err == 0) err = r->err;
+        }
+    }
+    kn_unlock(&rules_lock);
+    if (kn_fault_now() && err == 0) err = EIO;
+    return err;
+}
+#else
+#define site(call) 0
+#endif
+
+/* The failing call is never made. */
+#define SITE(call)                                                                                                     \
     do {                                                                                                               \
-        if (kn_fault_now()) return EIO;                                                                                \
+        int forced = site(call);                                                                                       \
+        if (forced != 0) return forced;                                                                                \
     } while (0)
 
 int kn_openat(int dir, const char *path, int flags, unsigned mode, int *fd) {
     *fd = -1;
-    SITE();
+    SITE("openat");
     do {
         *fd = openat(dir, path, flags | O_CLOEXEC, (mode_t)mode);
     } while (*fd < 0 && errno == EINTR);
@@ -33,12 +80,13 @@ int kn_close(int fd) {
     if (fd < 0) return 0;
     /* Closed even when a fault is injected: a failing close has released the descriptor. */
     int rc = close(fd) == 0 || errno == EINTR ? 0 : errno;
-    return kn_fault_now() ? EIO : rc;
+    int forced = site("close");
+    return forced != 0 ? forced : rc;
 }
 
 int kn_read_all(int fd, void *data, size_t n, size_t *got) {
     *got = 0;
-    SITE();
+    SITE("read");
     while (*got < n) {
         ssize_t k = read(fd, (char *)data + *got, n - *got);
         if (k < 0 && errno == EINTR) continue;
@@ -50,7 +98,7 @@ int kn_read_all(int fd, void *data, size_t n, size_t *got) {
 }
 
 int kn_write_all(int fd, const void *data, size_t n) {
-    SITE();
+    SITE("write");
     for (size_t done = 0; done < n;) {
         ssize_t k = write(fd, (const char *)data + done, n - done);
         if (k < 0 && errno == EINTR) continue;
@@ -62,38 +110,120 @@ int kn_write_all(int fd, const void *data, size_t n) {
 }
 
 int kn_fsync(int fd) {
-    SITE();
+    SITE("fsync");
     return fsync(fd) == 0 ? 0 : errno;
 }
 
 int kn_fstat(int fd, struct stat *st) {
-    SITE();
+    SITE("fstat");
     return fstat(fd, st) == 0 ? 0 : errno;
 }
 
 int kn_lstat(const char *path, struct stat *st) {
-    SITE();
+    SITE("lstat");
     return lstat(path, st) == 0 ? 0 : errno;
 }
 
 int kn_mkdir(const char *path, unsigned mode) {
-    SITE();
+    SITE("mkdir");
     return mkdir(path, (mode_t)mode) == 0 ? 0 : errno;
 }
 
 int kn_link(const char *from, const char *to) {
-    SITE();
+    SITE("link");
     return link(from, to) == 0 ? 0 : errno;
 }
 
 int kn_rename(const char *from, const char *to) {
-    SITE();
+    SITE("rename");
     return rename(from, to) == 0 ? 0 : errno;
 }
 
 int kn_unlink(const char *path) {
-    SITE();
+    SITE("unlink");
     return unlink(path) == 0 ? 0 : errno;
+}
+
+int kn_pread_all(int fd, void *data, size_t n, uint64_t offset, size_t *got) {
+    *got = 0;
+    SITE("pread");
+    while (*got < n) {
+        ssize_t k = pread(fd, (char *)data + *got, n - *got, (off_t)(offset + *got));
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) return errno;
+        if (k == 0) break;
+        *got += (size_t)k;
+    }
+    return 0;
+}
+
+int kn_fstatat(int dir, const char *name, struct stat *st) {
+    SITE("fstatat");
+    return fstatat(dir, name, st, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
+}
+
+int kn_mkdirat(int dir, const char *name, unsigned mode) {
+    SITE("mkdirat");
+    return mkdirat(dir, name, (mode_t)mode) == 0 ? 0 : errno;
+}
+
+int kn_linkat(int dir, const char *from, const char *to) {
+    SITE("linkat");
+    return linkat(dir, from, dir, to, 0) == 0 ? 0 : errno;
+}
+
+int kn_renameat(int dir, const char *from, const char *to) {
+    SITE("renameat");
+    return renameat(dir, from, dir, to) == 0 ? 0 : errno;
+}
+
+int kn_rename_new(int dir, const char *from, const char *to) {
+    SITE("renameat2");
+    return renameat2(dir, from, dir, to, RENAME_NOREPLACE) == 0 ? 0 : errno;
+}
+
+int kn_unlinkat(int dir, const char *name) {
+    SITE("unlinkat");
+    return unlinkat(dir, name, 0) == 0 ? 0 : errno;
+}
+
+int kn_touch(int fd) {
+    SITE("futimens");
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
+    return futimens(fd, times) == 0 ? 0 : errno;
+}
+
+int kn_access_write(const char *path) {
+    SITE("faccessat");
+    return faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno;
+}
+
+int kn_getcwd(char *path, size_t cap) {
+    SITE("getcwd");
+    return getcwd(path, cap) ? 0 : errno;
+}
+
+int kn_fdopendir(int fd, DIR **out) {
+    int err = site("fdopendir");
+    *out = err == 0 ? fdopendir(fd) : NULL;
+    if (*out) return 0;
+    if (err == 0) err = errno;
+    close(fd);
+    return err;
+}
+
+int kn_readdir(DIR *dir, const char **name) {
+    *name = NULL;
+    SITE("readdir");
+    errno = 0;
+    struct dirent *e = readdir(dir);
+    if (!e) return errno;
+    *name = e->d_name;
+    return 0;
+}
+
+void kn_closedir(DIR *dir) {
+    if (dir) closedir(dir);
 }
 
 kn_status kn_file_read(const char *path, size_t cap, char **data, size_t *len) {
