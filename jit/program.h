@@ -27,7 +27,8 @@ enum {
     KN_MAX_KERNELS = 12, /* of one program */
     KN_MAX_LAUNCHES = 12,
     KN_MAX_BINDINGS = 40, /* of one launch */
-    KN_MAX_MAPS = 12      /* tensor maps of one program */
+    KN_MAX_MAPS = 12,     /* tensor maps of one program */
+    KN_MAX_SLICES = 32    /* of one program's workspace */
 };
 
 typedef enum kn_dtype {
@@ -111,11 +112,17 @@ typedef struct kn_launch_spec {
     kn_binding bind[KN_MAX_BINDINGS];
 } kn_launch_spec;
 
+/* One kn_add_workspace: a launch may touch the slices that it binds and nothing else of the workspace. */
+typedef struct kn_slice {
+    uint64_t offset, bytes;
+} kn_slice;
+
 typedef struct kn_program {
-    uint32_t n_kernels, n_launches, n_maps;
+    uint32_t n_kernels, n_launches, n_maps, n_slices;
     kn_kernel_spec kernel[KN_MAX_KERNELS];
     kn_launch_spec launch[KN_MAX_LAUNCHES];
     kn_map_spec map[KN_MAX_MAPS];
+    kn_slice slice[KN_MAX_SLICES];
     uint64_t workspace_bytes;
     /* The least the hardware must do, for `kiln plan` and the benchmarks. */
     double floor_bytes, floor_flops;
@@ -126,11 +133,15 @@ typedef struct kn_program {
 typedef struct kn_program_builder {
     kn_program *program;
     kn_status status;
+    kn_params lost_params; /* what planners write after a failure goes here */
+    kn_launch_spec lost_launch;
 } kn_program_builder;
 
-/** Add a kernel (an equal one is reused); returns its index and a pointer to fill its parameters before kn_add_launch.
- */
+/** Add a kernel; returns its index and a pointer to fill its parameters before kn_add_launch. (Kernels that turn out
+ *  equal are built once: plans look kernels up by their bytes.) Never NULL: after a failure the pointer leads to memory
+ *  that nobody reads. */
 kn_params *kn_add_kernel(kn_program_builder *b, const char *template_name, int *index);
+/** Never NULL, as above. */
 kn_launch_spec *kn_add_launch(kn_program_builder *b, int kernel, uint32_t grid_x, uint32_t grid_y, uint32_t grid_z);
 /** Reserve workspace: offset of `bytes` aligned to 256. */
 int64_t kn_add_workspace(kn_program_builder *b, uint64_t bytes);
@@ -161,6 +172,13 @@ typedef struct kn_arg_info {
     char role; /* 'i' in, 'o' optional in, 'w' out */
 } kn_arg_info;
 
+/* A field of the operation's options beyond `common`. */
+typedef struct kn_option_info {
+    const char *name, *dflt, *choices;
+    char type; /* 'i' i32, 'I' i64, 'd' f64, 's' text */
+    uint32_t offset;
+} kn_option_info;
+
 /* A call whose tensors passed the general checks. */
 typedef struct kn_call {
     const struct kn_op *op;
@@ -173,8 +191,12 @@ typedef struct kn_call {
 typedef struct kn_op {
     const char *name;
     int problem_number;
+    int index; /* in the registry: kn_problem.op */
     const kn_arg_info *args;
-    int n_args;
+    int n_args, n_outputs;           /* the outputs are the last arguments */
+    const struct kn_arg_rule *rules; /* the table's texts, parsed (ops/registry.h) */
+    const kn_option_info *option;
+    int n_options;
     uint32_t options_size;
     /** Checks beyond the table (value ranges, dtype combinations, aliasing rules) and fills axis[], option[] of `p`;
      *  dtype, align, layout, accumulate are filled by the caller. */
@@ -188,7 +210,7 @@ typedef struct kn_op {
     uint32_t may_alias;  /* bit i: output i may be the same tensor (same address, strides, dtype) as an input */
 } kn_op;
 
-const kn_op *kn_op_find(const char *name);
-const kn_op *kn_op_at(int i); /* NULL past the end */
+const kn_op *kn_op_find(const char *name); /* NULL if there is none */
+const kn_op *kn_op_at(int i);              /* NULL past the end */
 
 #endif
