@@ -89,6 +89,9 @@ typedef struct kn_backend_ops {
     /* Code. `image` is a cubin (cuda) or PTX text (sim, null). */
     kn_status (*module_load)(kn_backend *b, const void *image, size_t len, const kn_kernel_meta *meta, kn_module **out);
     void (*module_unload)(kn_backend *b, kn_module *m);
+    /* Give a loaded kernel the line map (text of kn_expansion_write_map) that its faults are reported with; borrowed
+     * until the module is unloaded. NULL where nothing is reported by line. */
+    void (*module_line_map)(kn_backend *b, kn_module *m, const char *map);
     /* The driver's assembler (cuLink): PTX -> cubin. NULL where there is none. */
     kn_status (*link)(kn_backend *b, const kn_expansion *x, void **cubin, size_t *len, kn_asm_report *report);
     kn_status (*encode_tensor_map)(kn_backend *b, const kn_tensor_map *map, uint8_t out[128]);
