@@ -164,7 +164,8 @@ typedef struct kn_tensor {
     int ndim;
     void *data; /* byte offset applied */
     int64_t shape[5];
-    int64_t stride[5]; /* elements; compact ones filled in */
+    int64_t stride[5]; /* elements, >= 0; compact ones filled in; of an axis of size 1: any legal value */
+    uint64_t bytes;    /* from `data` to the end of the last element, gaps included; 0: no elements */
 } kn_tensor;
 
 typedef struct kn_arg_info {
