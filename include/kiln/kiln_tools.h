@@ -53,7 +53,13 @@ KILN_API int32_t kiln_check(const char *op, const DLTensor *const *args, int32_t
 
 /** The plan for these tensors (data is not looked at) as JSON: kernels with parameters, PTX lines, registers, spills,
  *  shared memory, grid, cache result; workspace, bytes, FLOP, floor. flags: KILN_PLAN_BUILD builds and loads, otherwise
- *  only expands and, where an assembler is at hand, assembles. *needed = bytes of the text with its NUL. */
+ *  only expands and, where an assembler is at hand, assembles. *needed = bytes of the text with its NUL.
+ *
+ *  Fields: op, axes {letter: size}, device, target, generic, note, workspace_bytes, floor_bytes, floor_flops, floor_us
+ * (0: unknown device), assembler ("" if none), assembler_reason; kernels [name, template, params {name: value}, threads
+ * [3], cluster [3], smem_bytes, ptx_lines, registers, spill_bytes, stack_bytes, remarks, remark, expand_us,
+ * assemble_us, cache ("built", "memory", "read_only", "disk" or "none")]; launches [kernel (an index), grid [3],
+ * dependent]. What only an assembler knows is left out where there is none. */
 #define KILN_PLAN_BUILD 1u
 KILN_API int32_t kiln_plan_json(kiln_context *ctx, const char *op, const DLTensor *const *args, int32_t n_args,
                                 const void *options, uint32_t flags, char *buf, uint64_t cap, uint64_t *needed);
@@ -74,17 +80,20 @@ typedef struct kiln_counters {
     char cache_dir[256], cache_reason[256];
 } kiln_counters;
 KILN_API int32_t kiln_context_counters(kiln_context *ctx, kiln_counters *out);
-/** Facts of the context's device as JSON. */
+/** Facts of the context's device as JSON: kind ("cuda", "sim", "null"), name, target, multiprocessors, smem_per_block,
+ *  smem_per_sm, l2_bytes, memory_bytes, hbm_bytes_per_s, bf16_flops, driver_version. */
 KILN_API int32_t kiln_context_device_json(kiln_context *ctx, char *buf, uint64_t cap, uint64_t *needed);
 /** Seed of the simulator's next launches. */
 KILN_API int32_t kiln_context_sim_seed(kiln_context *ctx, uint64_t seed);
 
-/** Environment variables (name, value, default, meaning) and libraries found, as JSON. */
+/** As JSON: variables [name, value (null: not set), default, meaning]; libraries [name, version, path, or error]. */
 KILN_API int32_t kiln_env_json(char *buf, uint64_t cap, uint64_t *needed);
 
 /* ---- the cache --------------------------------------------------------------------------------------------------- */
 
-/** All entries of a cache directory or pack (path NULL: the default directory) as JSON. */
+/** A cache directory or pack (path NULL: the default directory) as JSON: path, entries [name, key {field: value},
+ *  assembler, kernel, bytes, payload_bytes, last_used (seconds since 1970), meta {name: value}; or name, bytes, error].
+ */
 KILN_API int32_t kiln_cache_json(const char *path, char *buf, uint64_t cap, uint64_t *needed);
 /** Expand every entry again and compare with its metadata; *bad = entries that differ or are damaged. */
 KILN_API int32_t kiln_cache_verify(const char *path, uint64_t *checked, uint64_t *bad, char *report, uint64_t cap);
