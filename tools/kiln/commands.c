@@ -1,0 +1,15 @@
+/* The table of commands: see commands.h. */
+#include "commands.h"
+
+const kt_command kt_commands[] = {
+    {"ops", "[OP]", "The operations, their arguments, types, axes and options.", kt_cmd_ops},
+    {"run", "FILE.safetensors",
+     "Run the operation of a file: in.<name> tensors and metadata op, options. --check compares the outputs.",
+     kt_cmd_run},
+    {"plan", "OP axis=value...",
+     "What a call of these sizes would run: kernels, tiles, registers, shared memory, bytes, FLOPs.", kt_cmd_plan},
+    {"cache", "stat|ls|show|verify|trim|pack|merge [PATH|KEY]...", "Look at and look after the kernel cache.",
+     kt_cmd_cache},
+    {"env", "", "Devices, libraries found, and every KILN_ variable with its meaning.", kt_cmd_env},
+    {0},
+};

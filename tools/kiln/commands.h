@@ -1,0 +1,26 @@
+/* The commands of the tool: one row each, one file cmd_<name>.c each. */
+#ifndef KILN_TOOL_COMMANDS_H
+#define KILN_TOOL_COMMANDS_H
+
+#include "args.h"
+
+int kt_cmd_ops(const kt_command *self, int argc, char **argv);
+int kt_cmd_run(const kt_command *self, int argc, char **argv);
+int kt_cmd_plan(const kt_command *self, int argc, char **argv);
+int kt_cmd_env(const kt_command *self, int argc, char **argv);
+int kt_cmd_cache(const kt_command *self, int argc, char **argv);
+
+extern const kt_command kt_commands[]; /* ends with a row without a name */
+
+/* The option that all commands have. */
+#define KT_OPTION_LIBRARY(target)                                                                                      \
+    {                                                                                                                  \
+        "library", KT_TEXT, (target), "FILE",                                                                          \
+            "the libkiln to use (default: KILN_LIBRARY, or the one beside the program)"                                \
+    }
+#define KT_OPTION_JSON(target)                                                                                         \
+    { "json", KT_FLAG, (target), NULL, "print JSON" }
+#define KT_OPTIONS_END                                                                                                 \
+    { NULL, KT_FLAG, NULL, NULL, NULL }
+
+#endif
