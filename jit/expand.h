@@ -70,7 +70,7 @@ typedef struct kn_kernel_meta {
 typedef struct kn_line_origin {
     uint32_t file;  /* index into kn_expansion.files */
     uint32_t line;  /* 1-based */
-    uint32_t loops; /* offset into kn_expansion.loop_text of "ks=3 i=0", 0 = "" */
+    uint32_t loops; /* offset into kn_expansion.loop_text of "ks=3 i=0, used at gemm.ptxt:141", 0 = "" */
 } kn_line_origin;
 
 typedef struct kn_expansion {
@@ -87,7 +87,7 @@ typedef struct kn_expansion {
 enum { KN_EXPAND_LINT = 1, KN_EXPAND_LINEINFO = 2 };
 
 /** Expand template `name` ("load_balance.ptxt"). Beside the caller's parameters every template sees the names `target`
- *  (a name, "sm_90a") and `target_ptx` (the lowest .version that target needs, 80 = 8.0).
+ *  (a name, "sm_90a"), `target_ptx` (the lowest .version that target needs, 80 = 8.0) and `target_cc` (90).
  *  flags: KN_EXPAND_LINT turns lint findings into errors; KN_EXPAND_LINEINFO adds .file/.loc.
  *  KN_E_TEMPLATE with "FILE:LINE [i=3]: sentence" on failure; nothing is left allocated then. */
 kn_status kn_expand(const char *name, const kn_params *params, const char *target, uint32_t flags, kn_expansion *out);
@@ -105,9 +105,15 @@ kn_status kn_expansion_write_map(const kn_expansion *x, kn_buf *out);
  *  freed with kn_free if not NULL. */
 kn_status kn_template_source(const char *name, const char **text, size_t *len, char **owned);
 
-/** Visit `name` and every file it includes, directly or not, each once, in a fixed order: what a digest must cover. */
+/** Visit `name` and every file it can include, directly or not, each once, in a fixed order: what a digest must cover.
+ *  An #include whose name depends on a parameter counts with every choice that the parameter has. */
 typedef kn_status kn_template_visit(void *user, const char *name, const char *text, size_t len);
 kn_status kn_template_closure(const char *name, kn_template_visit *visit, void *user);
+
+/** The parameter sets that a template's #example lines carry, in order: what lint, the assembler and the simulator try
+ *  it with. `line` is the template line. */
+typedef kn_status kn_example_visit(void *user, uint32_t line, const kn_params *params, const char *target);
+kn_status kn_template_examples(const char *name, kn_example_visit *visit, void *user);
 
 /** Names of the built-in templates and library files, NULL-ended, sorted. */
 const char *const *kn_template_names(void);
