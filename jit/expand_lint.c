@@ -168,7 +168,6 @@ static void report_unused(lint *l, const kn_ex_block *block, bool library) {
         if (n->what == KN_EX_PARAM && !n->sym->referenced) find_at_node(l, n, "unused #param ", n->sym);
         if (library) continue;
         if (n->what == KN_EX_LET && !n->sym->referenced) find_at_node(l, n, "unused #let ", n->sym);
-        if (n->what == KN_EX_SMEM && !n->sym->referenced) find_at_node(l, n, "unused #smem ", n->sym);
         if (n->what == KN_EX_MACRO && !n->sym->used_macro) find_at_node(l, n, "unused #macro ", n->sym);
         for (const kn_ex_item *i = n->what == KN_EX_REGS_DECL ? n->item : NULL; i; i = i->next) {
             if (!i->sym->referenced) find_at_node(l, n, "unused register ", i->sym);
