@@ -17,14 +17,8 @@
 const char assembler_a[] = "nvjitlink 13.0 -arch=sm_90a";
 const char assembler_b[] = "nvjitlink 13.1 -arch=sm_90a";
 
-static char scratch[256];
-
-const char *make_scratch(void) {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(scratch, sizeof scratch, "%s/kn-cache-XXXXXX", tmp ? tmp : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(scratch));
-    return scratch;
-}
+static char base[256]; /* of the test case */
+static char scratch[300];
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
     (void)st;
@@ -37,8 +31,29 @@ void remove_tree(const char *path) {
     nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-void remove_scratch(void) {
-    remove_tree(scratch);
+static void begin_case(void) {
+    const char *tmp = getenv("TMPDIR");
+    snprintf(base, sizeof base, "%s/kn-cache-XXXXXX", tmp ? tmp : "/tmp");
+    ck_assert_ptr_nonnull(mkdtemp(base));
+    ck_assert_int_eq(chmod(base, 0755), 0); /* tests become another user */
+}
+
+static void end_case(void) {
+    remove_tree(base);
+}
+
+static void begin_test(void) {
+    snprintf(scratch, sizeof scratch, "%s/XXXXXX", base);
+    ck_assert_ptr_nonnull(mkdtemp(scratch));
+    watch_log();
+}
+
+TCase *scratch_case(Suite *s, const char *name) {
+    TCase *t = tcase_create(name);
+    tcase_add_unchecked_fixture(t, begin_case, end_case);
+    tcase_add_checked_fixture(t, begin_test, NULL);
+    suite_add_tcase(s, t);
+    return t;
 }
 
 const char *in_scratch(const char *name) {

@@ -9,10 +9,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/** A new empty directory, 0700; its path is static and the same within one process. */
-const char *make_scratch(void);
-/** Remove the directory with all that is in it. */
-void remove_scratch(void);
+/** A test case whose tests each begin with an empty directory of their own and a watched log. The directories are
+ *  removed when all have ended, by the process that runs the tests: also after a crash or a change of user. */
+TCase *scratch_case(Suite *s, const char *name);
 /** "<scratch>/<name>", in one of a few static buffers. */
 const char *in_scratch(const char *name);
 void remove_tree(const char *path);
