@@ -1,0 +1,25 @@
+/* ops/gemm, inside: what the product planner's files share. */
+#ifndef KN_OPS_GEMM_INTERNAL_H
+#define KN_OPS_GEMM_INTERNAL_H
+
+#include "ops/gemm.h"
+
+static inline int64_t kn_ceil_div(int64_t a, int64_t b) {
+    return a / b + (a % b != 0);
+}
+
+/* Tile of the portable kernel: a pure function of the product's sizes. */
+typedef struct kn_gemm_tile {
+    int64_t bm, bn, warps_m, warps_n;
+} kn_gemm_tile;
+kn_gemm_tile kn_gemm_portable_tile(const kn_gemm *g);
+void kn_gemm_portable_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p);
+
+/* Bindings that both paths make: a place, a leading stride, a stride from group to group. */
+void kn_gemm_bind_place(kn_launch_spec *l, const kn_place *place);
+void kn_gemm_bind_strides(kn_launch_spec *l, const kn_gemm_operand *o);
+/* The epilogue's parameters and arguments (of "store": from g->d). */
+void kn_gemm_epilogue_params(const kn_gemm *g, kn_params *params);
+void kn_gemm_bind_epilogue(kn_launch_spec *l, const kn_gemm *g);
+
+#endif
