@@ -50,7 +50,9 @@ static int read_offsets(const json_t *offsets, kt_st_tensor *t, uint64_t room, u
                        "tensor \"%s\" has bytes %" PRIu64 " to %" PRIu64 "; the file has %" PRIu64 " after its header",
                        t->name, *begin, end, room);
     t->bytes = end - *begin;
-    if (__builtin_mul_overflow(t->elements, (uint64_t)t->dtype->bits / 8, &expected) || expected != t->bytes)
+    if (__builtin_mul_overflow(t->elements, (uint64_t)t->dtype->bits / 8, &expected))
+        return kt_fail(KT_USAGE, "tensor \"%s\": its shape and type need more than 2^64 bytes", t->name);
+    if (expected != t->bytes)
         return kt_fail(KT_USAGE, "tensor \"%s\" has %" PRIu64 " bytes; its shape and type need %" PRIu64, t->name,
                        t->bytes, expected);
     return KT_GOOD;
