@@ -1,0 +1,397 @@
+/* happens: what the warps know, and the hooks of kn_hb_ops. See happens.h. */
+#include "sim/happens.h"
+
+#include "base/alloc.h"
+#include "sim/fault.h"
+#include "sim/ptx_module.h"
+
+#include <stdio.h>
+
+static kn_hb_warp *hb_of(const kn_warp *w) {
+    return w->hb;
+}
+
+static uint32_t cluster_of(const kn_warp *w) {
+    return w->cta->cluster->index;
+}
+
+/* ---- what a warp knows --------------------------------------------------------------------------------------------
+ */
+
+const kn_vc *kn_hb_view(const kn_warp *w, uint32_t lanes) {
+    const kn_hb_warp *h = hb_of(w);
+    return h->some_mask && (lanes & ~h->some_mask) == 0 ? &h->some : &h->all;
+}
+
+static bool whole(const kn_warp *w, uint32_t lanes) {
+    return (w->live & ~lanes) == 0;
+}
+
+/* The clock that lanes `lanes` alone are about to learn something in. */
+static kn_status open_some(kn_warp *w, uint32_t lanes) {
+    kn_hb_warp *h = hb_of(w);
+    if (!h->some_mask) KN_TRY(kn_vc_copy(&h->some, &h->all));
+    h->some_mask |= lanes;
+    return KN_OK;
+}
+
+static kn_status merge_some(kn_warp *w) {
+    kn_hb_warp *h = hb_of(w);
+    if (h->some_mask) KN_TRY(kn_vc_join(&h->all, &h->some));
+    h->some_mask = 0;
+    return KN_OK;
+}
+
+/* Run `expr` on the clock V of the lanes, or on both clocks when the lanes are the whole warp. */
+#define LEARN(w, lanes, V, expr)                                                                                       \
+    do {                                                                                                               \
+        kn_hb_warp *h_ = hb_of(w);                                                                                     \
+        if (!whole(w, lanes)) {                                                                                        \
+            KN_TRY(open_some(w, lanes));                                                                               \
+        } else {                                                                                                       \
+            kn_vc *V = &h_->all;                                                                                       \
+            expr;                                                                                                      \
+        }                                                                                                              \
+        if (h_->some_mask) {                                                                                           \
+            kn_vc *V = &h_->some;                                                                                      \
+            expr;                                                                                                      \
+        }                                                                                                              \
+    } while (0)
+
+static kn_tick tick_of(const kn_warp *w, uint32_t lanes, uint32_t count) {
+    return whole(w, lanes) ? (kn_tick){count, 0, 0} : (kn_tick){0, count, lanes};
+}
+
+/* The warp's threads begin a new count: what they do from here on is not covered by what was just published. */
+static kn_status advance(kn_machine *m, kn_warp *w) {
+    kn_hb_warp *h = hb_of(w);
+    uint32_t n = ++h->count[KN_A_THREADS];
+    if (n >= KN_EPOCH_MAX)
+        return kn_fail(KN_E_SIM, "a warp synchronises more than %d times in one launch", KN_EPOCH_MAX);
+    if (n >= h->room_lines) {
+        uint32_t room = h->room_lines ? 2 * h->room_lines : 64;
+        uint32_t *more = kn_realloc(h->line, room * sizeof *more);
+        KN_REQUIRE(more != NULL, KN_E_NOMEM, "out of memory for the simulator's vector clocks");
+        h->line = more;
+        h->room_lines = room;
+    }
+    h->line[n] = w->g ? m->entry->code[w->g->pc].line : 0;
+    return KN_OK;
+}
+
+kn_status kn_hb_release(kn_machine *m, kn_warp *w, uint32_t lanes, kn_vc *obj) {
+    kn_hb_warp *h = hb_of(w);
+    if (!h) return KN_OK;
+    KN_TRY(kn_vc_join(obj, kn_hb_view(w, lanes)));
+    KN_TRY(kn_vc_raise(obj, KN_L_ORDER, cluster_of(w), h->base, tick_of(w, lanes, h->count[KN_A_THREADS])));
+    return advance(m, w);
+}
+
+kn_status kn_hb_release_relaxed(kn_warp *w, kn_vc *obj) {
+    kn_hb_warp *h = hb_of(w);
+    if (!h || !h->has_fenced) return KN_OK;
+    return kn_vc_join(obj, &h->fenced);
+}
+
+kn_status kn_hb_acquire(kn_warp *w, uint32_t lanes, const kn_vc *obj) {
+    if (!w->hb) return KN_OK;
+    LEARN(w, lanes, v, KN_TRY(kn_vc_join(v, obj)));
+    return KN_OK;
+}
+
+kn_status kn_hb_warp_sync(kn_machine *m, kn_warp *w, uint32_t lanes) {
+    kn_hb_warp *h = hb_of(w);
+    if (!h) return KN_OK;
+    if (whole(w, lanes)) KN_TRY(merge_some(w));
+    kn_tick t = tick_of(w, lanes, h->count[KN_A_THREADS]);
+    LEARN(w, lanes, v, KN_TRY(kn_vc_raise(v, KN_L_ORDER, cluster_of(w), h->base, t)));
+    return advance(m, w);
+}
+
+kn_status kn_hb_fence_proxy(kn_machine *m, kn_warp *w, uint32_t lanes, bool shared, bool global) {
+    kn_hb_warp *h = hb_of(w);
+    if (!h) return KN_OK;
+    kn_tick t = tick_of(w, lanes, h->count[KN_A_THREADS]);
+    for (kn_layer l = KN_L_PROXY_SHARED; l < KN_LAYERS; l++) {
+        if (l == KN_L_PROXY_SHARED ? !shared : !global) continue;
+        LEARN(w, lanes, v, kn_vc_fence(v, l); KN_TRY(kn_vc_raise(v, l, cluster_of(w), h->base, t)));
+    }
+    return advance(m, w);
+}
+
+kn_status kn_hb_fence_init(kn_machine *m, kn_warp *w, uint32_t lanes) {
+    kn_hb_warp *h = hb_of(w);
+    if (!h) return KN_OK;
+    kn_tick t = tick_of(w, lanes, h->count[KN_A_THREADS]);
+    LEARN(w, lanes, v, KN_TRY(kn_vc_raise(v, KN_L_ORDER, cluster_of(w), h->base + KN_A_INIT, t)));
+    KN_TRY(kn_vc_raise(&h->fenced, KN_L_ORDER, cluster_of(w), h->base + KN_A_INIT, t));
+    h->has_fenced = true;
+    return advance(m, w);
+}
+
+kn_status kn_hb_waited(kn_warp *w, uint32_t lanes, kn_agent a, uint32_t count) {
+    kn_hb_warp *h = hb_of(w);
+    if (!h || count == 0) return KN_OK;
+    kn_tick t = tick_of(w, lanes, count);
+    LEARN(w, lanes, v, KN_TRY(kn_vc_raise(v, KN_L_ORDER, cluster_of(w), h->base + (uint32_t)a, t)));
+    return KN_OK;
+}
+
+kn_status kn_hb_grid_wait(kn_warp *w, uint32_t lanes) {
+    if (!w->hb) return KN_OK;
+    uint32_t agent = ((const kn_hb_cluster *)w->cta->cluster->hb)->grid_agent;
+    LEARN(w, lanes, v, KN_TRY(kn_vc_raise(v, KN_L_ORDER, cluster_of(w), agent, (kn_tick){1, 0, 0})));
+    return KN_OK;
+}
+
+kn_epoch kn_hb_epoch(const kn_warp *w, kn_agent a, uint32_t lane, uint64_t flags) {
+    const kn_hb_warp *h = hb_of(w);
+    if (!h) return 0;
+    return kn_epoch_make(cluster_of(w), h->base + (uint32_t)a, lane, h->count[a], flags);
+}
+
+/* ---- order and reports
+ * ---------------------------------------------------------------------------------------------*/
+
+bool kn_hb_ordered(const kn_hb_access *a, kn_epoch prior, uint32_t lanes, kn_layer proxy) {
+    if (prior & a->who & KN_EPOCH_STRONG) return true;
+    if (kn_epoch_count(prior) == KN_EPOCH_RUNNING) return false;
+    bool crosses = !(prior & KN_EPOCH_ASYNC) && (a->who & KN_EPOCH_ASYNC);
+    uint32_t cluster = kn_epoch_cluster(prior), agent = kn_epoch_agent(prior);
+    bool mine = a->in_program && cluster == kn_epoch_cluster(a->who) && agent == kn_epoch_agent(a->who);
+    if (mine && lanes == 1u << kn_epoch_lane(a->who)) return true;
+    return kn_tick_covers(kn_vc_get(a->vc, crosses ? proxy : KN_L_ORDER, cluster, agent), kn_epoch_count(prior), lanes);
+}
+
+static void put_line(kn_machine *m, uint32_t line, char *out, size_t cap) {
+    const kn_sim_launch *l = m->run->launch;
+    if (line == 0)
+        snprintf(out, cap, "the start");
+    else if (l->origin)
+        l->origin(l->origin_user, line, out, cap);
+    else
+        snprintf(out, cap, "PTX line %u", line);
+}
+
+/* "warp 3 of CTA 1, lane 5, between PTX line 10 and PTX line 20" */
+static void describe(kn_machine *m, kn_epoch e, uint32_t lanes, char *out, size_t cap) {
+    static const char *const engine[KN_AGENTS] = {
+        "", "a wgmma of ", "a bulk copy of ", "a bulk store of ", "a cp.async of ", "mbarrier.init of "};
+    uint32_t agent = kn_epoch_agent(e), n_warps = m->run->n_warps, cluster = kn_epoch_cluster(e);
+    const kn_cluster *c = m->cluster;
+    const kn_hb_cluster *hc = c->hb;
+    if (cluster != c->index) {
+        snprintf(out, cap, "another CTA (cluster %u)", cluster);
+        return;
+    }
+    if (agent >= hc->first_mbar) {
+        snprintf(out, cap, "an asynchronous copy that completes on the mbarrier at shared address 0x%x",
+                 hc->mbar_addr[agent - hc->first_mbar]);
+        return;
+    }
+    uint32_t warp = agent / KN_AGENTS;
+    const kn_warp *w = &c->ctas[warp / n_warps].warps[warp % n_warps];
+    int n = snprintf(out, cap, "%swarp %u of CTA %u", engine[agent % KN_AGENTS], w->id, w->cta->rank);
+    if (agent % KN_AGENTS != KN_A_THREADS) return;
+    const kn_hb_warp *h = hb_of(w);
+    uint32_t count = kn_epoch_count(e), to = count < h->count[KN_A_THREADS] ? h->line[count + 1] : 0;
+    char from_text[160], to_text[160];
+    put_line(m, h->line[count], from_text, sizeof from_text);
+    put_line(m, to, to_text, sizeof to_text);
+    snprintf(out + n, cap - (size_t)n, ", lane %d, somewhere between %s and %s", __builtin_ctz(lanes), from_text,
+             to ? to_text : "now");
+}
+
+kn_status kn_hb_race(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_hb_access *a, const char *where,
+                     uint64_t addr, kn_epoch prior, uint32_t prior_lanes, bool prior_is_write) {
+    char who[512];
+    describe(m, prior, prior_lanes, who, sizeof who);
+    const char *now = a->kind == KN_READ ? "reads" : a->kind == KN_WRITE ? "writes" : "updates";
+    bool crosses = !(prior & KN_EPOCH_ASYNC) && (a->who & KN_EPOCH_ASYNC),
+         running = kn_epoch_count(prior) == KN_EPOCH_RUNNING;
+    bool own = kn_epoch_cluster(prior) == cluster_of(w) && kn_epoch_agent(prior) == hb_of(w)->base;
+    kn_hb_access plain = {.who = a->who & ~KN_EPOCH_ASYNC, .lanes = a->lanes, .vc = a->vc};
+    if (crosses && !running && (own || kn_hb_ordered(&plain, prior, prior_lanes, KN_L_ORDER)))
+        return kn_fault(m, w, i, a->lane,
+                        "the asynchronous proxy %s %s 0x%llx, %s through ordinary accesses by %s, without a "
+                        "fence.proxy.async in between",
+                        now, where, (unsigned long long)addr, prior_is_write ? "written" : "read", who);
+    if (running)
+        return kn_fault(m, w, i, a->lane, "%s %s 0x%llx while it is being %s by %s", now, where,
+                        (unsigned long long)addr, prior_is_write ? "written" : "read", who);
+    return kn_fault(m, w, i, a->lane, "race: %s %s 0x%llx, %s by %s, without synchronisation in between", now, where,
+                    (unsigned long long)addr, prior_is_write ? "written" : "read", who);
+}
+
+kn_status kn_hb_mbar_agent(kn_cluster *c, uint32_t addr, uint32_t *agent) {
+    kn_hb_cluster *h = c->hb;
+    *agent = 0;
+    if (!h) return KN_OK;
+    uint32_t n = h->n_agents - h->first_mbar;
+    if (h->n_agents >= KN_AGENT_MAX) return kn_fail(KN_E_SIM, "a cluster uses more than %u mbarriers", n);
+    if (n == h->room_mbars) {
+        uint32_t room = n ? 2 * n : 32, *more = kn_realloc(h->mbar_addr, room * sizeof *more);
+        KN_REQUIRE(more != NULL, KN_E_NOMEM, "out of memory for the simulator's mbarriers");
+        h->mbar_addr = more;
+        h->room_mbars = room;
+    }
+    h->mbar_addr[n] = addr;
+    *agent = h->n_agents++;
+    return KN_OK;
+}
+
+/* ---- the hooks
+ * ------------------------------------------------------------------------------------------------------*/
+
+static void cluster_end(kn_machine *m, kn_cluster *c) {
+    (void)m;
+    kn_hb_cluster *hc = c->hb;
+    if (!hc) return;
+    for (uint32_t k = 0; k < c->n_ctas; k++) {
+        kn_cta *cta = &c->ctas[k];
+        kn_hb_cta *h = cta->hb;
+        for (uint32_t n = 0; n < cta->n_warps; n++) {
+            kn_hb_warp *hw = cta->warps[n].hb;
+            if (!hw) continue;
+            kn_vc_free(&hw->all);
+            kn_vc_free(&hw->some);
+            kn_vc_free(&hw->fenced);
+            kn_vc_free(&hw->seen);
+            kn_free(hw->line);
+            cta->warps[n].hb = NULL;
+        }
+        if (h) {
+            kn_free(h->written);
+            kn_free(h->read);
+        }
+        cta->hb = NULL;
+    }
+    for (kn_hb_object *o = hc->objects; o; o = o->next) kn_vc_free(&o->vc);
+    kn_reads_free(&hc->reads);
+    kn_free(hc->mbar_addr);
+    kn_hb_places_free(&hc->places);
+    c->hb = NULL;
+}
+
+static kn_status begin_warp(kn_machine *m, kn_cluster *c, kn_warp *w, uint32_t index) {
+    kn_hb_warp *h = kn_arena_alloc(&c->arena, sizeof *h);
+    KN_REQUIRE(h != NULL, KN_E_NOMEM, "out of memory for the simulator's vector clocks");
+    w->hb = h;
+    h->base = index * KN_AGENTS;
+    for (int a = 1; a < KN_AGENTS; a++) h->count[a] = 1;
+    return advance(m, w);
+}
+
+static kn_status cluster_begin(kn_machine *m, kn_cluster *c) {
+    uint32_t n_warps = m->run->n_warps;
+    kn_hb_cluster *hc = kn_arena_alloc(&c->arena, sizeof *hc);
+    KN_REQUIRE(hc != NULL, KN_E_NOMEM, "out of memory for the simulator's ordering checks");
+    c->hb = hc;
+    hc->grid_agent = c->n_ctas * n_warps * KN_AGENTS;
+    hc->first_mbar = hc->n_agents = hc->grid_agent + 1;
+    KN_REQUIRE(c->index <= KN_CLUSTER_MAX, KN_E_SIM, "the grid has more than %d clusters", KN_CLUSTER_MAX);
+    for (uint32_t k = 0; k < c->n_ctas; k++) {
+        kn_cta *cta = &c->ctas[k];
+        kn_hb_cta *h = kn_arena_alloc(&c->arena, sizeof *h);
+        KN_REQUIRE(h != NULL, KN_E_NOMEM, "out of memory for the simulator's ordering checks");
+        cta->hb = h;
+        KN_TRY(KN_NEW(&h->written, cta->smem_bytes, "the simulator's shadow of shared memory"));
+        KN_TRY(KN_NEW(&h->read, cta->smem_bytes, "the simulator's shadow of shared memory"));
+        for (uint32_t n = 0; n < cta->n_warps; n++) KN_TRY(begin_warp(m, c, &cta->warps[n], k * n_warps + n));
+    }
+    return KN_OK;
+}
+
+static kn_status access_lane(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_access *a, uint32_t lane) {
+    bool strong = a->kind == KN_ATOMIC || (a->sem && a->sem != KN_TOK_weak);
+    kn_hb_access h = {.who = kn_hb_epoch(w, KN_A_THREADS, lane, strong ? KN_EPOCH_STRONG : 0),
+                      .vc = kn_hb_view(w, 1u << lane),
+                      .kind = (kn_access_kind)a->kind,
+                      .lane = (int)lane,
+                      .in_program = true};
+    uint64_t addr = a->addr[lane];
+    bool global = a->space == KN_SPACE_GLOBAL;
+    if (global) {
+        KN_TRY(kn_hb_global(m, w, i, &h, addr, a->bytes));
+    } else {
+        kn_cta *cta = &m->cluster->ctas[KN_SMEM_RANK(addr)];
+        KN_TRY(kn_hb_shared(m, w, i, &h, cta, KN_SMEM_OFFSET(addr), a->bytes));
+    }
+    if (!strong) return KN_OK;
+    if (!global) return kn_hb_sync(m, w, a, lane, &((kn_hb_cluster *)m->cluster->hb)->places, addr);
+    kn_hb_global_lock(m->run, true);
+    kn_status st = kn_hb_sync(m, w, a, lane, kn_hb_global_places(m->run), addr);
+    kn_hb_global_lock(m->run, false);
+    return st;
+}
+
+static kn_status on_access(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_access *a) {
+    for (uint32_t mask = a->mask; mask; mask &= mask - 1)
+        KN_TRY(access_lane(m, w, i, a, (uint32_t)__builtin_ctz(mask)));
+    return KN_OK;
+}
+
+kn_status kn_hb_object_make(kn_cluster *c, kn_hb_object **object) {
+    kn_hb_cluster *h = c->hb;
+    if (*object || !h) return KN_OK;
+    kn_hb_object *o = kn_arena_alloc(&c->arena, sizeof *o);
+    KN_REQUIRE(o != NULL, KN_E_NOMEM, "out of memory for the simulator's vector clocks");
+    o->next = h->objects;
+    h->objects = *object = o;
+    return KN_OK;
+}
+
+static kn_status on_release(kn_machine *m, kn_warp *w, void **object) {
+    KN_TRY(kn_hb_object_make(m->cluster, (kn_hb_object **)object));
+    return kn_hb_release(m, w, w->g->mask, &((kn_hb_object *)*object)->vc);
+}
+
+static kn_status on_acquire(kn_machine *m, kn_warp *w, void **object) {
+    KN_TRY(kn_hb_object_make(m->cluster, (kn_hb_object **)object));
+    return kn_hb_acquire(w, w->g->mask, &((kn_hb_object *)*object)->vc);
+}
+
+/* A release fence remembers what relaxed writes behind it will publish; an acquire fence learns what relaxed reads
+ * before it have seen. */
+static kn_status fence_memory(kn_machine *m, kn_warp *w, uint32_t lanes) {
+    kn_hb_warp *h = hb_of(w);
+    if (h->has_seen) KN_TRY(kn_hb_acquire(w, lanes, &h->seen));
+    KN_TRY(kn_vc_copy(&h->fenced, kn_hb_view(w, lanes)));
+    KN_TRY(kn_vc_raise(&h->fenced, KN_L_ORDER, cluster_of(w), h->base, tick_of(w, lanes, h->count[KN_A_THREADS])));
+    h->has_fenced = true;
+    return advance(m, w);
+}
+
+static kn_status on_fence(kn_machine *m, kn_warp *w, const kn_insn *i) {
+    uint32_t lanes = w->g->mask;
+    if (strstr(i->text, "proxy")) {
+        if (!strstr(i->text, "proxy.async")) return KN_OK; /* alias, tensormap: nothing here depends on them */
+        bool any = !strstr(i->text, "async.shared") && !strstr(i->text, "async.global");
+        return kn_hb_fence_proxy(m, w, lanes, any || strstr(i->text, "async.shared"),
+                                 any || strstr(i->text, "async.global"));
+    }
+    if (strstr(i->text, "mbarrier_init")) return kn_hb_fence_init(m, w, lanes);
+    return fence_memory(m, w, lanes);
+}
+
+static kn_status on_exit(kn_machine *m, kn_warp *w) {
+    (void)m;
+    (void)w; /* what an exited warp did stays: later accesses to the same bytes still need an order */
+    return KN_OK;
+}
+
+static void run_end(kn_run *run, void *state) {
+    (void)run;
+    kn_hb_global_end(state);
+}
+
+const kn_hb_ops kn_happens = {.run_begin = kn_hb_global_begin,
+                              .run_end = run_end,
+                              .cluster_begin = cluster_begin,
+                              .cluster_end = cluster_end,
+                              .access = on_access,
+                              .release = on_release,
+                              .acquire = on_acquire,
+                              .fence = on_fence,
+                              .warp_sync = kn_hb_warp_sync,
+                              .warp_exit = on_exit};
