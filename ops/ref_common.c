@@ -154,16 +154,7 @@ out:
 
 /* ---- outputs ----------------------------------------------------------------------------------------------------- */
 
-/* The tensor of output i: the i-th row of the argument table whose role is 'w'. */
-static const kn_tensor *output_tensor(const kn_call *call, int i) {
-    for (int a = 0; a < call->op->n_args; a++) {
-        if (call->op->args[a].role == 'w' && i-- == 0) return &call->tensor[a];
-    }
-    return NULL;
-}
-
-/* Offset in the tensor's own strides of element `linear` of the compact row-major order. */
-static int64_t strided_offset(const kn_tensor *t, int64_t linear) {
+int64_t kn_ref_offset(const kn_tensor *t, int64_t linear) {
     int64_t offset = 0;
     for (int d = t->ndim - 1; d >= 0; d--) {
         offset += linear % t->shape[d] * t->stride[d];
@@ -175,14 +166,14 @@ static int64_t strided_offset(const kn_tensor *t, int64_t linear) {
 kn_status kn_ref_output(const kn_call *call, int i, int64_t offset, const kn_ref *r, double *const *exact,
                         double *const *magnitude) {
     const kiln_common_options *common = call->options;
-    const kn_tensor *t = output_tensor(call, i);
+    const kn_tensor *t = &call->tensor[call->op->n_args - call->op->n_outputs + i];
     bool accumulate = common->accumulate >> i & 1;
     int64_t n = r->rows * r->cols;
     if (!kn_ref_wanted(exact, magnitude, i) || n == 0) return KN_OK;
-    KN_REQUIRE(!accumulate || (t && kn_ref_present(t) && t->data), KN_E_ARG,
+    KN_REQUIRE(!accumulate || (kn_ref_present(t) && t->data), KN_E_ARG,
                "output %d is accumulated into, but there is no tensor to add to", i);
     for (int64_t e = 0; e < n; e++) {
-        double old = accumulate ? kn_ref_load(t, strided_offset(t, offset + e)) : 0;
+        double old = accumulate ? kn_ref_load(t, kn_ref_offset(t, offset + e)) : 0;
         if (exact && exact[i]) exact[i][offset + e] = r->x[e] + old;
         if (magnitude && magnitude[i]) magnitude[i][offset + e] = r->m[e] + fabs(old);
     }

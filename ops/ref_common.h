@@ -24,6 +24,8 @@ static inline bool kn_ref_present(const kn_tensor *t) {
 static inline int64_t kn_ref_at(const kn_tensor *t, int64_t i, int64_t j) {
     return i * t->stride[0] + (t->ndim > 1 ? j * t->stride[1] : 0);
 }
+/** Offset in the tensor's own strides of element `linear` of the compact row-major order. */
+int64_t kn_ref_offset(const kn_tensor *t, int64_t linear);
 
 kn_status kn_ref_zero(kn_arena *arena, int64_t rows, int64_t cols, kn_ref *out);
 /** A tensor of rank 1 (one column) or 2, or matrix `index` of a tensor of rank 3; m = |x|. */
