@@ -14,6 +14,10 @@
 kn_status kn_cuda_enter(kn_cuda *b, int relaxed, kn_cuda_scope *s) {
     *s = (kn_cuda_scope){.b = b};
     KN_TRY(kn_driver_check_process());
+    /* Pushing a context that its owner has destroyed corrupts the driver's memory; asking for its id does not. */
+    KN_REQUIRE(kn_cuda_context_alive(b), KN_E_DEVICE,
+               "cuda:%d: the CUDA context that this Kiln context was created on has been destroyed or reset",
+               b->base.dl_device_id);
     kn_cu_context current = NULL;
     kn_cu_result rc = b->cu->cuCtxGetCurrent(&current);
     if (rc != KN_CUDA_SUCCESS) return kn_driver_fail(b->cu, KN_E_DEVICE, "cuCtxGetCurrent", rc, "%s", "");
@@ -51,13 +55,8 @@ void kn_cuda_leave(kn_cuda_scope *s) {
     s->pushed = s->relaxed = false;
 }
 
+/* A primary context that was reset and retained again has its old address and a new id. */
 bool kn_cuda_context_alive(const kn_cuda *b) {
-    if (b->retained) {
-        /* A reset of the primary context keeps its address; asking an inactive one for its id is an error. */
-        unsigned flags = 0;
-        int active = 0;
-        if (b->cu->cuDevicePrimaryCtxGetState(b->device, &flags, &active) != KN_CUDA_SUCCESS || !active) return false;
-    }
     unsigned long long id = 0;
     return b->cu->cuCtxGetId(b->context, &id) == KN_CUDA_SUCCESS && id == b->context_id;
 }

@@ -30,8 +30,8 @@ enum { KN_CUDA_PLAIN = 0, KN_CUDA_RELAXED = 1 };
 kn_status kn_cuda_enter(kn_cuda *b, int relaxed, kn_cuda_scope *s);
 void kn_cuda_leave(kn_cuda_scope *s);
 
-/** True while the context that the backend was created on still exists; call it inside a scope's failure or before
- *  touching objects that may have died with the context. */
+/** False once the context that the backend was created on is destroyed or reset: its objects are gone with it, and
+ *  freeing them is no failure and must not reach the driver. */
 bool kn_cuda_context_alive(const kn_cuda *b);
 
 /** One driver call inside a scope, for functions that need no more: CALL(rc) runs with the context current. */

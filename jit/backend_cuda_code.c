@@ -15,6 +15,7 @@ typedef struct cuda_module {
     uint32_t threads[3], cluster[3];
     uint32_t smem_dynamic;
     uint32_t params_len;
+    uint32_t n_args, arg_offset[KN_MAX_KERNEL_ARGS];
     bool grid_dependency;
     char entry[160];
 } cuda_module;
@@ -96,8 +97,10 @@ static void describe(cuda_module *m, const kn_kernel_meta *meta) {
     }
     m->smem_dynamic = meta->smem_dynamic;
     m->grid_dependency = meta->grid_dependency != 0;
+    m->n_args = meta->n_args;
     for (uint32_t i = 0; i < meta->n_args; i++) {
         uint32_t end = meta->arg[i].offset + meta->arg[i].size;
+        m->arg_offset[i] = meta->arg[i].offset;
         if (end > m->params_len) m->params_len = end;
     }
     snprintf(m->entry, sizeof m->entry, "%s", meta->entry);
@@ -223,12 +226,13 @@ kn_status kn_cuda_launch(kn_backend *base, const kn_launch_args *a) {
         .attrs = attributes,
         .numAttrs = fill_attributes(a, m, attributes),
     };
-    size_t len = a->params_len;
-    void *extra[] = {KN_CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)a->params, KN_CU_LAUNCH_PARAM_BUFFER_SIZE,
-                     &len, KN_CU_LAUNCH_PARAM_END};
+    /* Parameter by parameter, not as one block: the assembler aligns parameters to their address in the constant bank,
+     * so with a tensor map among them the block of the machine code is laid out differently from the PTX's. */
+    void *params[KN_MAX_KERNEL_ARGS];
+    for (uint32_t i = 0; i < m->n_args; i++) params[i] = (char *)(uintptr_t)a->params + m->arg_offset[i];
     kn_status st;
     KN_CUDA_CALL(st, b, KN_CUDA_PLAIN, KN_E_LAUNCH, "cuLaunchKernelEx",
-                 b->cu->cuLaunchKernelEx(&config, m->function, NULL, len ? extra : NULL),
+                 b->cu->cuLaunchKernelEx(&config, m->function, params, NULL),
                  "%s, grid %u x %u x %u, %u threads, %u bytes of dynamic shared memory", m->entry, a->grid[0],
                  a->grid[1], a->grid[2], m->threads[0] * m->threads[1] * m->threads[2], m->smem_dynamic);
     return st;

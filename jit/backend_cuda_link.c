@@ -49,6 +49,32 @@ static kn_status link_inside(const kn_cuda *b, const kn_expansion *x, link_logs 
     return st;
 }
 
+/* The driver keeps a cache of its own, and a hit writes no log: what can be asked is then asked of the loaded code. */
+static kn_status report_from_code(const kn_cuda *b, const kn_expansion *x, const void *cubin, kn_asm_report *r) {
+    kn_cu_module module = NULL;
+    kn_cu_function f = NULL;
+    int registers = 0, local = 0, shared = 0;
+    kn_cu_result rc = b->cu->cuModuleLoadDataEx(&module, cubin, 0, NULL, NULL);
+    if (rc != KN_CUDA_SUCCESS)
+        return kn_driver_fail(b->cu, KN_E_ASSEMBLE, "cuModuleLoadDataEx", rc, "%s", x->meta.entry);
+    const char *call = "cuModuleGetFunction";
+    rc = b->cu->cuModuleGetFunction(&f, module, x->meta.entry);
+    if (rc == KN_CUDA_SUCCESS) {
+        call = "cuFuncGetAttribute";
+        rc = b->cu->cuFuncGetAttribute(&registers, KN_CU_FUNC_ATTRIBUTE_NUM_REGS, f);
+    }
+    if (rc == KN_CUDA_SUCCESS) rc = b->cu->cuFuncGetAttribute(&local, KN_CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, f);
+    if (rc == KN_CUDA_SUCCESS) rc = b->cu->cuFuncGetAttribute(&shared, KN_CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, f);
+    kn_status st = rc == KN_CUDA_SUCCESS ? KN_OK : kn_driver_fail(b->cu, KN_E_ASSEMBLE, call, rc, "%s", x->meta.entry);
+    rc = b->cu->cuModuleUnload(module);
+    if (st == KN_OK && rc != KN_CUDA_SUCCESS)
+        st = kn_driver_fail(b->cu, KN_E_ASSEMBLE, "cuModuleUnload", rc, "%s", x->meta.entry);
+    r->registers = (uint32_t)registers;
+    r->stack = (uint32_t)local;
+    r->smem_static = (uint32_t)shared;
+    return st;
+}
+
 kn_status kn_cuda_link(kn_backend *base, const kn_expansion *x, void **cubin, size_t *len, kn_asm_report *report) {
     kn_cuda *b = (kn_cuda *)base;
     *cubin = NULL;
@@ -61,12 +87,12 @@ kn_status kn_cuda_link(kn_backend *base, const kn_expansion *x, void **cubin, si
     kn_status st = kn_cuda_enter(b, KN_CUDA_RELAXED, &s);
     if (st == KN_OK) {
         st = link_inside(b, x, logs, cubin, len);
+        if (st == KN_OK) kn_asm_parse_log(logs->info, x, report);
+        if (st == KN_OK && report->registers == 0) st = report_from_code(b, x, *cubin, report);
         kn_cuda_leave(&s);
     }
-    if (st == KN_OK) {
-        kn_asm_parse_log(logs->info, x, report);
-        report->assemble_ns = kn_clock_ns() - start;
-    } else {
+    report->assemble_ns = kn_clock_ns() - start;
+    if (st != KN_OK) {
         kn_free(*cubin);
         *cubin = NULL;
         *len = 0;

@@ -4,9 +4,9 @@
 
 #include "jit/dl.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <unistd.h>
 
 /* Never "libcuda.so": that is the stub that toolkits ship for linking. */
 static const char *const sonames[] = {"libcuda.so.1", NULL};
@@ -14,14 +14,16 @@ static const char *const folders[] = {"/usr/lib/wsl/lib", "/run/opengl-driver/li
 static const kn_dl_search search = {"the CUDA driver", KN_ENV_LIBCUDA, sonames, folders,
                                     "install NVIDIA's driver (in a container: start it with access to the GPUs)"};
 
+enum { NOT_INITIALISED, INITIALISED, FORKED };
+
 static struct {
     kn_fork_lock lock;
     void *handle;
     int version;
     char path[KN_DL_PATH_CAP];
     kn_driver table;
-    bool resolved;
-    atomic_int init_pid; /* process in which cuInit succeeded; 0 = none yet */
+    bool resolved, watches_forks;
+    atomic_int state; /* of cuInit in this process */
 } driver = {.lock = KN_FORK_LOCK_INIT};
 
 static kn_status stub(void) {
@@ -66,10 +68,22 @@ static kn_status resolve(void) {
     return KN_OK;
 }
 
+/* Runs in every forked child: a store, nothing else is allowed there. Asking getpid() in each call instead would cost a
+ * tenth of a launch. */
+static void in_child(void) {
+    if (atomic_load_explicit(&driver.state, memory_order_relaxed) == INITIALISED)
+        atomic_store_explicit(&driver.state, FORKED, memory_order_relaxed);
+}
+
 static kn_status initialise(void) {
+    if (!driver.watches_forks) {
+        int err = pthread_atfork(NULL, NULL, in_child);
+        if (err != 0) return kn_fail(kn_status_from_errno(err), "the CUDA driver: pthread_atfork: error %d", err);
+        driver.watches_forks = true;
+    }
     kn_cu_result rc = driver.table.cuInit(0);
     if (rc == KN_CUDA_SUCCESS) {
-        atomic_store_explicit(&driver.init_pid, (int)getpid(), memory_order_release);
+        atomic_store_explicit(&driver.state, INITIALISED, memory_order_release);
         return KN_OK;
     }
     if (rc == KN_CUDA_ERROR_STUB_LIBRARY) return stub();
@@ -89,22 +103,21 @@ kn_status kn_driver_version(int *version, const char **path) {
 }
 
 kn_status kn_driver_check_process(void) {
-    int pid = atomic_load_explicit(&driver.init_pid, memory_order_acquire);
-    if (pid == 0 || pid == (int)getpid()) return KN_OK;
+    if (atomic_load_explicit(&driver.state, memory_order_acquire) != FORKED) return KN_OK;
     return kn_fail(KN_E_FORK,
-                   "process %d was forked from process %d after that had initialised the CUDA driver; "
-                   "start GPU work in a fresh process",
-                   (int)getpid(), pid);
+                   "this process was forked after its parent had initialised the CUDA driver; start GPU work "
+                   "in a fresh process");
 }
 
 kn_status kn_driver_get(const kn_driver **out) {
     *out = NULL;
     KN_TRY(kn_driver_check_process());
-    if (atomic_load_explicit(&driver.init_pid, memory_order_acquire) == 0) {
+    if (atomic_load_explicit(&driver.state, memory_order_acquire) == NOT_INITIALISED) {
         kn_fork_lock_take(&driver.lock);
         kn_status st = open_library();
         if (st == KN_OK) st = resolve();
-        if (st == KN_OK && atomic_load_explicit(&driver.init_pid, memory_order_acquire) == 0) st = initialise();
+        if (st == KN_OK && atomic_load_explicit(&driver.state, memory_order_acquire) == NOT_INITIALISED)
+            st = initialise();
         kn_fork_lock_release(&driver.lock);
         KN_TRY(st);
     }

@@ -50,6 +50,9 @@ enum { /* CUdevice_attribute */
 };
 
 enum { /* CUfunction_attribute */
+    KN_CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES = 1,
+    KN_CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES = 3,
+    KN_CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
        KN_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
        KN_CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
 };
@@ -117,10 +120,5 @@ typedef struct kn_cu_launch_config {
     kn_cu_launch_attribute *attrs;
     unsigned numAttrs;
 } kn_cu_launch_config;
-
-/* Keys of cuLaunchKernelEx's `extra` array. */
-#define KN_CU_LAUNCH_PARAM_END ((void *)0)
-#define KN_CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)1)
-#define KN_CU_LAUNCH_PARAM_BUFFER_SIZE ((void *)2)
 
 #endif
