@@ -22,7 +22,8 @@
 
 #include <stdint.h>
 
-#if defined(__has_include)
+/* KILN_NO_DLPACK_HEADER: use the declaration below even where DLPack's own header is found. */
+#if defined(__has_include) && !defined(KILN_NO_DLPACK_HEADER)
 #if __has_include(<dlpack/dlpack.h>)
 #include <dlpack/dlpack.h>
 #define KILN_HAS_DLPACK 1

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# installed.sh BUILD COMPILER: an installed tree is usable from CMake and from pkg-config, shared and static, also after it
+# was moved; its tool finds its library.
+set -euo pipefail
+build=$1 cc=$2
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export KILN_CACHE_DIR=off
+unset KILN_LIBRARY
+
+cmake --install "$build" --prefix "$work/first" >"$work/log" || { cat "$work/log"; exit 1; }
+mv "$work/first" "$work/moved"
+prefix=$work/moved
+libdir=$(dirname "$(find "$prefix" -name libkiln.so)")
+
+echo "-- find_package"
+cmake -S "$here/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 ||
+    { cat "$work/log"; exit 1; }
+cmake --build "$work/consumer" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+"$work/consumer/with_shared"
+"$work/consumer/with_static"
+
+echo "-- pkg-config"
+export PKG_CONFIG_PATH=$libdir/pkgconfig
+"$cc" $(pkg-config --cflags kiln) "$here/consumer/main.c" -o "$work/pc_shared" $(pkg-config --libs kiln)
+LD_LIBRARY_PATH=$libdir "$work/pc_shared"
+"$cc" $(pkg-config --cflags kiln) "$here/consumer/main.c" -o "$work/pc_static" "$libdir/libkiln.a" \
+    $(pkg-config --static --libs-only-l kiln | sed 's/-lkiln//')
+"$work/pc_static"
+
+echo "-- the tool"
+"$prefix/bin/kiln" ops load_balance_backward >"$work/ops"
+grep -q grad_expert_mask_out "$work/ops"
