@@ -13,6 +13,8 @@ typedef struct lint {
     uint32_t count;
     struct local *local; /* names of the macro being walked, innermost first */
     struct ref *undeclared;
+    struct ref *labels;     /* that the finished text defines */
+    bool open, open_branch; /* the statement before goes on in this line; it is a branch */
 } lint;
 
 /* A name declared inside a #macro, or by a #for at the top level. */
@@ -221,28 +223,8 @@ static bool begins_with(const char *op, size_t len, const char *const *names) {
     return false;
 }
 
-/* One statement: the opcode [op, op + len) and its operands up to `end`. */
-static kn_status lint_statement(lint *l, const kn_line_origin *o, const char *op, size_t len, const char *end) {
-    static const char *const arithmetic[] = {"add", "sub", "mul", "fma", "mad", NULL};
-    static const char *const floats[] = {"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", NULL};
-    static const char *const roundings[] = {"rn", "rz", "rm", "rp", NULL};
-    static const char *const barriers[] = {"bar", "barrier", NULL};
-    static const char *const no_number[] = {"warp", "cluster", NULL};
-    static const char *const branches[] = {"bra", "brx", "call", ".branchtargets", NULL};
-    const char *file = l->ex->file[o->file].name;
-    if (begins_with(op, len, arithmetic) && has_any(op, len, floats) && !has_any(op, len, roundings))
-        add_finding(l, file, o->line, "write the rounding (.rn) of ", op, len);
-    const char *p = op + len;
-    if (begins_with(op, len, barriers) && !has_any(op, len, no_number)) {
-        if (has_part(op, len, "red")) {
-            while (p < end && *p != ',') p++; /* its result comes first */
-            if (p < end) p++;
-        }
-        while (p < end && (*p == ' ' || *p == '\t')) p++;
-        if (p == end || *p < '0' || *p > '9')
-            add_finding(l, file, o->line, "the barrier's number is no constant: ", op, len);
-    }
-    if (!begins_with(op, len, branches)) return KN_OK;
+/* The names among a branch's operands. */
+static kn_status see_targets(lint *l, const char *p, const char *end) {
     while (p < end) {
         const char *from = p;
         while (p < end && is_text_char(*p)) p++;
@@ -256,13 +238,51 @@ static kn_status lint_statement(lint *l, const kn_line_origin *o, const char *op
     return KN_OK;
 }
 
-/* One line without its comment. *open: the last statement goes on. Labels are collected in `labels`. */
-static kn_status lint_line(lint *l, const kn_line_origin *o, const char *p, const char *end, bool *open, ref **labels) {
+static bool is_branch(const char *op, size_t len) {
+    static const char *const branches[] = {"bra", "brx", "call", ".branchtargets", NULL};
+    return begins_with(op, len, branches);
+}
+
+/* One statement: the opcode [op, op + len) and its operands up to `end`. */
+static void lint_statement(lint *l, const kn_line_origin *o, const char *op, size_t len, const char *end) {
+    static const char *const arithmetic[] = {"add", "sub", "mul", "fma", "mad", NULL};
+    static const char *const floats[] = {"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", NULL};
+    static const char *const roundings[] = {"rn", "rz", "rm", "rp", NULL};
+    static const char *const barriers[] = {"bar", "barrier", NULL};
+    static const char *const no_number[] = {"warp", "cluster", NULL};
+    const char *file = l->ex->file[o->file].name;
+    if (begins_with(op, len, arithmetic) && has_any(op, len, floats) && !has_any(op, len, roundings))
+        add_finding(l, file, o->line, "write the rounding (.rn) of ", op, len);
+    if (!begins_with(op, len, barriers) || has_any(op, len, no_number)) return;
+    const char *p = op + len;
+    if (has_part(op, len, "red")) {
+        while (p < end && *p != ',') p++; /* its result comes first */
+        if (p < end) p++;
+    }
+    while (p < end && (*p == ' ' || *p == '\t')) p++;
+    if (p == end || *p < '0' || *p > '9')
+        add_finding(l, file, o->line, "the barrier's number is no constant: ", op, len);
+}
+
+static kn_status add_label(lint *l, const kn_line_origin *o, const char *word, size_t len) {
+    ref *r = NULL;
+    kn_ex_sym *sym = NULL;
+    KN_TRY(kn_ex_intern(l->ex, word, len, &sym));
+    KN_TRY(KN_EX_NEW(l->ex, &r));
+    *r = (ref){.next = l->labels, .sym = sym, .origin = o};
+    l->labels = r;
+    return KN_OK;
+}
+
+/* One line without its comment. Statements may go on over several lines: l->open. */
+static kn_status lint_line(lint *l, const kn_line_origin *o, const char *p, const char *end) {
     while (p < end) {
-        if (*open) { /* the rest of a statement; its opcode was looked at */
-            p = memchr(p, ';', (size_t)(end - p));
-            if (!p) return KN_OK;
-            *open = false;
+        const char *semicolon = memchr(p, ';', (size_t)(end - p));
+        if (l->open) { /* its opcode was looked at */
+            if (l->open_branch) KN_TRY(see_targets(l, p, semicolon ? semicolon : end));
+            if (!semicolon) return KN_OK;
+            p = semicolon;
+            l->open = false;
         }
         while (p < end && (*p == ' ' || *p == '\t' || *p == ';' || *p == '{' || *p == '}')) p++;
         if (p < end && *p == '@') {
@@ -271,42 +291,36 @@ static kn_status lint_line(lint *l, const kn_line_origin *o, const char *p, cons
         }
         const char *word = p;
         while (p < end && is_text_char(*p)) p++;
-        if (p == word) {
-            p = end; /* not the beginning of a statement: a declaration's parentheses and so on */
-            continue;
-        }
+        if (p == word) return KN_OK; /* not the beginning of a statement: a declaration's parentheses and so on */
         size_t len = (size_t)(p - word);
         if (p < end && *p == ':') {
-            ref *r = NULL;
-            kn_ex_sym *sym = NULL;
-            KN_TRY(kn_ex_intern(l->ex, word, len, &sym));
-            KN_TRY(KN_EX_NEW(l->ex, &r));
-            *r = (ref){.next = *labels, .sym = sym, .origin = o};
-            *labels = r;
+            KN_TRY(add_label(l, o, word, len));
             p++;
             continue;
         }
-        const char *semicolon = memchr(p, ';', (size_t)(end - p));
-        KN_TRY(lint_statement(l, o, word, len, semicolon ? semicolon : end));
-        *open = !semicolon;
-        p = semicolon ? semicolon : end;
+        semicolon = memchr(p, ';', (size_t)(end - p));
+        const char *stop = semicolon ? semicolon : end;
+        lint_statement(l, o, word, len, stop);
+        l->open = !semicolon;
+        l->open_branch = is_branch(word, len);
+        if (l->open_branch) KN_TRY(see_targets(l, p, stop));
+        p = stop;
     }
     return KN_OK;
 }
 
 static kn_status lint_output(lint *l) {
     kn_ex *ex = l->ex;
-    ref *labels = NULL;
-    bool open = false, inside = false;
+    bool inside = false;
     const char *p = ex->out.data;
     for (size_t i = 0; i < ex->n_lines; i++) {
         const char *nl = strchr(p, '\n'), *end = p;
         while (end < nl && !(end[0] == '/' && end[1] == '/')) end++;
-        if (inside) KN_TRY(lint_line(l, &ex->lines[i], p, end, &open, &labels));
+        if (inside) KN_TRY(lint_line(l, &ex->lines[i], p, end));
         inside |= memchr(p, '{', (size_t)(end - p)) != NULL; /* the kernel's body has begun */
         p = nl + 1;
     }
-    for (const ref *r = labels; r; r = r->next) {
+    for (const ref *r = l->labels; r; r = r->next) {
         if (!r->sym->branched)
             add_finding(l, ex->file[r->origin->file].name, r->origin->line, "nothing branches to ", r->sym->text,
                         r->sym->len);

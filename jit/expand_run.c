@@ -212,6 +212,10 @@ static kn_status run_assert(kn_ex *ex, const kn_ex_node *n) {
     return kn_ex_fail(ex, "%.*s", (int)text.len, text.text);
 }
 
+static kn_status fail_steps(kn_ex *ex) {
+    return kn_ex_fail(ex, "more than %d steps: a #for runs too often", KN_EX_MAX_STEPS);
+}
+
 static kn_status run_for(kn_ex *ex, const kn_ex_node *n) {
     int64_t lo = 0, hi = 0, step = 1;
     KN_TRY(kn_ex_eval_int(ex, n->lo, "the start of a #for", &lo));
@@ -229,7 +233,7 @@ static kn_status run_for(kn_ex *ex, const kn_ex_node *n) {
         KN_TRY(kn_ex_declare(ex, n->sym, &v));
         KN_TRY(run_block(ex, &n->body));
         ex->scope = outer;
-        if (++ex->steps > KN_EX_MAX_STEPS) break; /* run_block reports it */
+        if (++ex->steps > KN_EX_MAX_STEPS) return fail_steps(ex);
         if (__builtin_add_overflow(i, step, &i)) break;
     }
     return KN_OK;
@@ -325,8 +329,7 @@ static kn_status run_block(kn_ex *ex, const kn_ex_block *block) {
         ex->at = n;
         ex->at_file = n->file;
         ex->at_line = n->line;
-        if (++ex->steps > KN_EX_MAX_STEPS)
-            return kn_ex_fail(ex, "more than %d steps: a #for runs too often", KN_EX_MAX_STEPS);
+        if (++ex->steps > KN_EX_MAX_STEPS) return fail_steps(ex);
         KN_TRY(run_node(ex, n));
     }
     return KN_OK;
