@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #ifdef KN_FAULT_INJECTION
@@ -201,6 +202,13 @@ int kn_access_write(const char *path) {
 int kn_getcwd(char *path, size_t cap) {
     SITE("getcwd");
     return getcwd(path, cap) ? 0 : errno;
+}
+
+int kn_check_file_size(uint64_t size) {
+    SITE("getrlimit");
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return errno;
+    return limit.rlim_cur != RLIM_INFINITY && size > limit.rlim_cur ? EFBIG : 0;
 }
 
 int kn_fdopendir(int fd, DIR **out) {

@@ -33,6 +33,8 @@ int kn_unlinkat(int dir, const char *name);
 int kn_touch(int fd);                  /* modification time = now */
 int kn_access_write(const char *path); /* may this process create files in the directory `path`? */
 int kn_getcwd(char *path, size_t cap);
+/** EFBIG if this process may not write files of `size` bytes (RLIMIT_FSIZE): trying would kill it with SIGXFSZ. */
+int kn_check_file_size(uint64_t size);
 
 /* Names in a directory, "." and ".." among them. kn_fdopendir takes fd, also on failure; *name is NULL at the end. */
 int kn_fdopendir(int fd, DIR **out);

@@ -34,7 +34,8 @@ static void writer_free(kn_pack_writer *w) {
 }
 
 static kn_status put(kn_pack_writer *w, const void *data, size_t len) {
-    int err = kn_write_all(w->fd, data, len);
+    int err = kn_check_file_size(w->offset + len);
+    if (err == 0) err = kn_write_all(w->fd, data, len);
     if (err != 0) return kn_fail(kn_status_from_errno(err), "%s: %s", w->temporary, strerror(err));
     w->offset += len;
     return KN_OK;

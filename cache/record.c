@@ -20,7 +20,10 @@ static int append_line(const char *path, const char *line) {
     /* O_NONBLOCK: a FIFO without a reader is a failure, not a hang. */
     int err = kn_open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0644, &fd);
     if (err == 0) {
-        err = kn_write_all(fd, text, len + 1);
+        struct stat st;
+        err = kn_fstat(fd, &st);
+        if (err == 0) err = kn_check_file_size((uint64_t)st.st_size + len + 1);
+        if (err == 0) err = kn_write_all(fd, text, len + 1);
         int closed = kn_close(fd);
         if (err == 0) err = closed;
     }

@@ -320,7 +320,9 @@ kn_status kn_store_find(const kn_store *s, const kn_lookup *q, const kn_blob **o
 /* Write `bytes` to a new file with a unique name, which is left in `name`; on failure nothing stays. */
 static kn_status write_temporary(int dir, const void *bytes, size_t len, char name[NAME_CAP], uint64_t *on_disk) {
     static atomic_uint counter;
-    int fd = -1, err = EEXIST;
+    snprintf(name, NAME_CAP, "an entry of %zu bytes", len);
+    int fd = -1, err = kn_check_file_size(len);
+    if (err == 0) err = EEXIST;
     for (int i = 0; i < PUBLISH_TRIES && err == EEXIST; i++) {
         snprintf(name, NAME_CAP, ".t-%ld-%" PRIx64 "-%x", (long)getpid(), kn_clock_ns(), atomic_fetch_add(&counter, 1));
         err = kn_openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600, &fd);
