@@ -55,11 +55,12 @@ KILN_API int32_t kiln_check(const char *op, const DLTensor *const *args, int32_t
  *  shared memory, grid, cache result; workspace, bytes, FLOP, floor. flags: KILN_PLAN_BUILD builds and loads, otherwise
  *  only expands and, where an assembler is at hand, assembles. *needed = bytes of the text with its NUL.
  *
- *  Fields: op, axes {letter: size}, device, target, generic, note, workspace_bytes, floor_bytes, floor_flops, floor_us
- * (0: unknown device), assembler ("" if none), assembler_reason; kernels [name, template, params {name: value}, threads
- * [3], cluster [3], smem_bytes, ptx_lines, registers, spill_bytes, stack_bytes, remarks, remark, expand_us,
- * assemble_us, cache ("built", "memory", "read_only", "disk" or "none")]; launches [kernel (an index), grid [3],
- * dependent]. What only an assembler knows is left out where there is none. */
+ *  Fields: op, device, kind, target, shapes ("exact", "generic"), note, workspace_bytes, floor_bytes, floor_flops,
+ * floor_us (0: unknown device), assembler ("" if there is none, and why in assembler_reason), record (the line for warm
+ * lists); kernels [name, template, params {name: value}, threads [3], cluster [3], smem_bytes, ptx_lines, ptx_version,
+ *  ptx_digest, registers, spill_bytes, stack_bytes, remarks, remark, expand_us, assemble_us, cache ("built", "cached"
+ * or "not looked for")]; launches [kernel (an index), grid [3], dependent]. What only an assembler knows is null where
+ * there is none. */
 #define KILN_PLAN_BUILD 1u
 KILN_API int32_t kiln_plan_json(kiln_context *ctx, const char *op, const DLTensor *const *args, int32_t n_args,
                                 const void *options, uint32_t flags, char *buf, uint64_t cap, uint64_t *needed);
@@ -81,7 +82,7 @@ typedef struct kiln_counters {
 } kiln_counters;
 KILN_API int32_t kiln_context_counters(kiln_context *ctx, kiln_counters *out);
 /** Facts of the context's device as JSON: kind ("cuda", "sim", "null"), name, target, multiprocessors, smem_per_block,
- *  smem_per_sm, l2_bytes, memory_bytes, hbm_bytes_per_s, bf16_flops, driver_version. */
+ *  smem_per_sm, l2_bytes, memory_bytes, bytes_per_s, bf16_flops, driver_version. */
 KILN_API int32_t kiln_context_device_json(kiln_context *ctx, char *buf, uint64_t cap, uint64_t *needed);
 /** Seed of the simulator's next launches. */
 KILN_API int32_t kiln_context_sim_seed(kiln_context *ctx, uint64_t seed);
