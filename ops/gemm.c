@@ -97,9 +97,11 @@ void kn_gemm_emit_tile_map(kn_program_builder *b, const kn_gemm *g, const kn_pro
 
 void kn_gemm_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p, const kn_device_facts *facts,
                   const kn_target *target) {
-    (void)facts;
-    (void)target;
     if (b->status != KN_OK) return;
     if (g->m == 0 || g->n == 0) return;
-    kn_gemm_portable_emit(b, g, p);
+    if (kn_gemm_sm90_fits(g, p, target)) {
+        kn_gemm_sm90_emit(b, g, p, facts);
+    } else {
+        kn_gemm_portable_emit(b, g, p);
+    }
 }

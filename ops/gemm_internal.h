@@ -15,6 +15,10 @@ typedef struct kn_gemm_tile {
 kn_gemm_tile kn_gemm_portable_tile(const kn_gemm *g);
 void kn_gemm_portable_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p);
 
+/* Whether the TMA + wgmma kernel can make this product, and its plan. */
+bool kn_gemm_sm90_fits(const kn_gemm *g, const kn_problem *p, const kn_target *target);
+void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p, const kn_device_facts *facts);
+
 /* Bindings that both paths make: a place, a leading stride, a stride from group to group. */
 void kn_gemm_bind_place(kn_launch_spec *l, const kn_place *place);
 void kn_gemm_bind_strides(kn_launch_spec *l, const kn_gemm_operand *o);

@@ -5,6 +5,7 @@
 #include "base/thread.h"
 #include "kiln/kiln.h"
 #include "ops/load_balance.h"
+#include "ops/op_gemm.h"
 
 #include <stdlib.h>
 #include <string.h>
