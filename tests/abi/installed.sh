@@ -23,10 +23,12 @@ cmake --build "$work/consumer" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 
 echo "-- pkg-config"
 export PKG_CONFIG_PATH=$libdir/pkgconfig
-"$cc" $(pkg-config --cflags kiln) "$here/consumer/main.c" -o "$work/pc_shared" $(pkg-config --libs kiln)
+read -ra cflags <<<"$(pkg-config --cflags kiln)"
+read -ra shared <<<"$(pkg-config --libs kiln)"
+read -ra private <<<"$(pkg-config --static --libs-only-l kiln | sed 's/-lkiln//')"
+"$cc" "${cflags[@]}" "$here/consumer/main.c" -o "$work/pc_shared" "${shared[@]}"
 LD_LIBRARY_PATH=$libdir "$work/pc_shared"
-"$cc" $(pkg-config --cflags kiln) "$here/consumer/main.c" -o "$work/pc_static" "$libdir/libkiln.a" \
-    $(pkg-config --static --libs-only-l kiln | sed 's/-lkiln//')
+"$cc" "${cflags[@]}" "$here/consumer/main.c" -o "$work/pc_static" "$libdir/libkiln.a" "${private[@]}"
 "$work/pc_static"
 
 echo "-- the tool"
