@@ -79,7 +79,8 @@ kn_status kn_kernel_make(kn_engine *e, const kn_key_inputs *in, kn_expansion *x,
 /* ---- keys and metadata, also for `kiln cache verify` ------------------------------------------------------------- */
 
 kn_status kn_kernel_key(const kn_key_inputs *in, kn_key *out);
-/** Take a key's bytes apart and expand again what it names. KN_E_FORMAT if it is not a key of this generator. */
+/** Take a key's bytes apart and expand again what it names. KN_E_FORMAT if it is no such key, KN_E_UNSUPPORTED if other
+ *  templates or another expander made it. */
 kn_status kn_kernel_reexpand(const void *key, size_t key_len, kn_expansion *out);
 
 kn_status kn_kernel_info_write(const kn_kernel_info *info, kn_buf *out);

@@ -85,8 +85,6 @@ kn_status kn_kernel_make(kn_engine *e, const kn_key_inputs *in, kn_expansion *x,
         kn_expansion_free(x);
         return st;
     }
-    kn_log(KN_LOG_PLAN, "built %s for %s: %u lines in %" PRIu64 " us, assembled by %s in %" PRIu64 " us", x->meta.entry,
-           in->target, x->meta.ptx_lines, (expanded - start) / 1000, info->assembler, info->report.assemble_ns / 1000);
     if (cubin) {
         *cubin = code;
         *cubin_len = code_len;
@@ -170,6 +168,8 @@ static kn_status build(kn_engine *e, const kn_key_inputs *in, const kn_key *key,
     size_t len = in->ptx ? x.ptx_len : cubin_len;
     KN_TRY_OUT(st, kn_cache_publish(e->cache, key, info->assembler, payload, len, meta.data, meta.len, out));
     kn_count(&e->count.kernels_built, 1);
+    kn_log(KN_LOG_PLAN, "built %s for %s: %u lines, assembled by %s in %" PRIu64 " us", x.meta.entry, in->target,
+           x.meta.ptx_lines, info->assembler, info->report.assemble_ns / 1000);
 out:
     kn_free(cubin);
     kn_buf_free(&meta);

@@ -108,6 +108,17 @@ static char *take_field(char *text, const char *field) {
     return NULL;
 }
 
+/* Other templates, or another expander, give other text. */
+static kn_status check_generator(const char *template_name, const char *hex) {
+    kn_digest digest;
+    char own[33];
+    kn_status st = generator_digest(template_name, &digest);
+    if (st == KN_E_NOMEM) return st;
+    if (st == KN_OK) kn_digest_hex(digest, own);
+    KN_REQUIRE(st == KN_OK && strcmp(own, hex) == 0, KN_E_UNSUPPORTED, "made by another version of %s", template_name);
+    return KN_OK;
+}
+
 kn_status kn_kernel_reexpand(const void *key, size_t key_len, kn_expansion *out) {
     kn_buf text;
     kn_params *params = NULL;
@@ -117,12 +128,14 @@ kn_status kn_kernel_reexpand(const void *key, size_t key_len, kn_expansion *out)
     if (st != KN_OK) goto out;
     char *name = take_field(text.data, "template"), *values = take_field(text.data, "params");
     char *target = take_field(text.data, "target"), *flags = take_field(text.data, "flags");
-    if (!name || !values || !target || !flags) {
-        st = kn_fail(KN_E_FORMAT, "the key names no template, params, target and flags");
+    char *generator = take_field(text.data, "generator");
+    if (!name || !values || !target || !flags || !generator) {
+        st = kn_fail(KN_E_FORMAT, "the key names no template, generator, params, target and flags");
         goto out;
     }
     for (char *c = text.data; *c; c++)
         if (*c == '\n') *c = '\0';
+    KN_TRY_OUT(st, check_generator(name, generator));
     KN_TRY_OUT(st, KN_NEW(&params, 1, "a kernel's parameters"));
     KN_TRY_OUT(st, read_params(values, params));
     st = kn_expand(name, params, target, (uint32_t)strtoul(flags, NULL, 10), out);

@@ -226,22 +226,24 @@ static kn_status make(kn_engine *e, const kn_op *op, const kn_problem *p, bool c
     return make_variant(e, op, p, variants == 2 || (variants == 3 && !few), KN_WANT_BUILT, out);
 }
 
-kn_status kn_plan_get(kn_engine *e, const kn_op *op, const kn_problem *p, bool capturing, kn_plan **out, bool *fresh) {
+kn_plan *kn_plan_find(kn_engine *e, const kn_problem *p) {
     kn_plan_table *t = e->plans;
     uint64_t hash = hash_problem(p);
     shard *s = shard_of(t, hash);
-    *fresh = false;
     kn_lock(&s->lock);
-    *out = look_up(t, s, hash, p);
+    kn_plan *plan = look_up(t, s, hash, p);
     kn_unlock(&s->lock);
-    if (*out) {
-        kn_count(&e->count.plan_hits, 1);
-        return KN_OK;
-    }
-    KN_TRY(make(e, op, p, capturing, out));
+    if (plan) kn_count(&e->count.plan_hits, 1);
+    return plan;
+}
+
+kn_status kn_plan_add(kn_engine *e, const kn_op *op, const kn_problem *p, bool capturing, kn_plan **out, bool *fresh) {
+    kn_plan *mine = NULL;
+    *out = NULL;
+    *fresh = false;
+    KN_TRY(make(e, op, p, capturing, &mine));
     kn_count(&e->count.plans, 1);
-    (*out)->hash = hash;
-    kn_plan *mine = *out;
+    mine->hash = hash_problem(p);
     *out = insert(e, mine);
     *fresh = *out == mine;
     if (!capturing) keep_bounds(e);

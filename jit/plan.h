@@ -50,9 +50,11 @@ typedef struct kn_plan {
 kn_status kn_plan_table_new(struct kn_plan_table **out);
 void kn_plan_table_free(kn_engine *e);
 
-/** A reference to the plan for `p`, which has generic = 0. *fresh: it was made by this call. With `capturing` nothing
- * is loaded: KN_E_CAPTURE if a kernel is missing. */
-kn_status kn_plan_get(kn_engine *e, const kn_op *op, const kn_problem *p, bool capturing, kn_plan **out, bool *fresh);
+/** A reference to the plan for `p`, which has generic = 0; NULL if there is none yet. */
+kn_plan *kn_plan_find(kn_engine *e, const kn_problem *p);
+/** Make that plan. *fresh: it was new to the table. With `capturing` nothing is loaded: KN_E_CAPTURE if a kernel is
+ *  missing. */
+kn_status kn_plan_add(kn_engine *e, const kn_op *op, const kn_problem *p, bool capturing, kn_plan **out, bool *fresh);
 void kn_plan_release(kn_engine *e, kn_plan *plan);
 /** Keep the plan and its kernels for ever: a captured graph launches them. */
 void kn_plan_pin(kn_engine *e, kn_plan *plan);

@@ -179,7 +179,7 @@ static kn_status read_tensor(kn_call *call, int i, const DLTensor *arg, const kn
     const char *name = call->op->args[i].name;
     const kn_arg_rule *rule = &call->op->rules[i];
     kn_tensor *t = &call->tensor[i];
-    kn_dtype dtype;
+    kn_dtype dtype = KN_DTYPE_NONE;
     KN_TRY(check_dtype(call, i, arg->dtype, &dtype));
     KN_TRY(check_device(name, arg->device, place));
     if (rule->ndim >= 0)

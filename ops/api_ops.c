@@ -1,0 +1,28 @@
+/* The operations' entry points: each gathers its tensors and takes the common path. An operation that has no row in
+ * ops.def has no entry point. */
+#include "kiln/kiln.h"
+#include "ops/api_call.h"
+
+#define RUN(op, ...)                                                                                                   \
+    const DLTensor *const args[] = {__VA_ARGS__};                                                                      \
+    return kn_api_run(ctx, KN_OP_ID_##op, args, (int32_t)(sizeof args / sizeof *args), options, stream)
+
+int32_t kiln_load_balance_backward(kiln_context *ctx, const DLTensor *grad_tokens_per_expert,
+                                   const DLTensor *grad_expert_mask, const DLTensor *grad_load_balance_loss,
+                                   const DLTensor *topk_idx, const DLTensor *expert_mask,
+                                   const DLTensor *tokens_per_expert, const DLTensor *training,
+                                   const DLTensor *grad_expert_mask_out,
+                                   const kiln_load_balance_backward_options *options, void *stream) {
+    RUN(load_balance_backward, grad_tokens_per_expert, grad_expert_mask, grad_load_balance_loss, topk_idx, expert_mask,
+        tokens_per_expert, training, grad_expert_mask_out);
+}
+
+int32_t kiln_gemm(kiln_context *ctx, const DLTensor *a, const DLTensor *b, const DLTensor *d,
+                  const kiln_gemm_options *options, void *stream) {
+    RUN(gemm, a, b, d);
+}
+
+int32_t kiln_grouped_gemm(kiln_context *ctx, const DLTensor *a, const DLTensor *b, const DLTensor *offsets,
+                          const DLTensor *d, const kiln_grouped_gemm_options *options, void *stream) {
+    RUN(grouped_gemm, a, b, offsets, d);
+}
