@@ -264,7 +264,7 @@ static kn_status fill_moe_layer(kn_gen *g) {
     fill_normal(g, "shared_expert_down_weight", s / sqrt((double)inner));
     fill_normal(g, "shared_gate_output", 2);
     fill_normal(g, "shared_up_output", 2);
-    fill_normal(g, "grad_topk_weights", s);
+    fill_normal(g, "grad_topk_weights", 4 * s * s); /* so that router and shared expert weigh alike */
     kn_ref_act act = {.alpha = 1, .limit = (double)INFINITY};
     for (int64_t i = 0; i < g->config.tokens * inner; i++) {
         kn_ref_act_parts p = evaluate(&act, get(g, "shared_gate_output", i), get(g, "shared_up_output", i));
