@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # symbols.sh LIBKILN KILN SANITIZER: the library exports exactly the functions of symbols.txt, which are those of
-# kiln_abi.def; library and tool need only libc. A deliberate change of the interface changes symbols.txt in the same commit.
+# kiln_abi.def (operations: as far as ops.def has them); library and tool need only libc. A deliberate change of the interface changes symbols.txt in the same commit.
 set -euo pipefail
 lib=$1 tool=$2 sanitizer=${3:-}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,10 +13,12 @@ if ! diff <(echo "$exported") "$here/symbols.txt"; then
     bad=1
 fi
 
-# The table: functions, and kiln_<op> for every operation.
-table=$({ sed -n 's/^KILN_FUNCTION(\([a-z0-9_]*\),.*/\1/p' "$def"; sed -n 's/^KILN_OP(\([a-z0-9_]*\),.*/kiln_\1/p' "$def"; } | sort)
+# Functions of the table, and kiln_<op> for every operation of the table that the library's registry has.
+ops=$(sed -n 's/^KN_OP_ROW(\([a-z0-9_]*\),.*/KILN_OP(\1,/p' "$here/../../ops/ops.def")
+table=$({ sed -n 's/^KILN_FUNCTION(\([a-z0-9_]*\),.*/\1/p' "$def"
+    grep -F "$ops" "$def" | sed -n 's/^KILN_OP(\([a-z0-9_]*\),.*/kiln_\1/p'; } | sort)
 if ! diff <(echo "$table") "$here/symbols.txt"; then
-    echo "kiln_abi.def (<) does not list what symbols.txt (>) lists"
+    echo "kiln_abi.def and ops.def (<) do not list what symbols.txt (>) lists"
     bad=1
 fi
 

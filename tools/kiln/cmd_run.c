@@ -162,17 +162,31 @@ static int open_context(kt_run *run) {
         return KT_GOOD;
     }
     if (run->sim_seeds) return kt_fail(KT_USAGE, "--sim-seeds is for the simulator; this context runs on a GPU");
-    return kt_status(lib, KT_CALL(lib, "kiln_stream_create", KT_PTR(run->ctx), KT_PTR(&run->stream)));
+    KT_TRY(kt_status(lib, KT_CALL(lib, "kiln_stream_create", KT_PTR(run->ctx), KT_PTR(&run->stream))));
+    KT_TRY(kt_status(lib, KT_CALL(lib, "kiln_event_create", KT_PTR(run->ctx), KT_PTR(&run->start))));
+    return kt_status(lib, KT_CALL(lib, "kiln_event_create", KT_PTR(run->ctx), KT_PTR(&run->stop)));
 }
 
-/* One call, finished: its outputs are on the device. */
+static int record(kt_run *run, void *event) {
+    if (!run->stream) return KT_GOOD;
+    return kt_status(run->lib,
+                     KT_CALL(run->lib, "kiln_event_record", KT_PTR(run->ctx), KT_PTR(event), KT_PTR(run->stream)));
+}
+
+/* One call, finished: its outputs are on the device. Time: the GPU's between two events, or the simulator's wall time.
+ */
 static int run_once(kt_run *run, double *seconds) {
-    double start = now();
-    KT_TRY(kt_call_op(run->lib, run->op, run->ctx, run->tensors.on_device, run->options, run->stream));
-    if (run->stream)
-        KT_TRY(
-            kt_status(run->lib, KT_CALL(run->lib, "kiln_stream_synchronize", KT_PTR(run->ctx), KT_PTR(run->stream))));
+    kt_library *lib = run->lib;
+    double start = now(), us = 0;
+    KT_TRY(record(run, run->start));
+    KT_TRY(kt_call_op(lib, run->op, run->ctx, run->tensors.on_device, run->options, run->stream));
+    KT_TRY(record(run, run->stop));
     *seconds = now() - start;
+    if (!run->stream) return KT_GOOD;
+    KT_TRY(kt_status(lib, KT_CALL(lib, "kiln_stream_synchronize", KT_PTR(run->ctx), KT_PTR(run->stream))));
+    KT_TRY(kt_status(lib, KT_CALL(lib, "kiln_event_elapsed_us", KT_PTR(run->ctx), KT_PTR(run->start), KT_PTR(run->stop),
+                                  KT_PTR(&us))));
+    *seconds = 1e-6 * us;
     return KT_GOOD;
 }
 
@@ -343,6 +357,9 @@ static int run_case(kt_run *run) {
 
 static void close_run(kt_run *run) {
     kt_tensors_free(&run->tensors, run->lib, run->ctx);
+    void *const events[] = {run->start, run->stop};
+    for (int i = 0; i < 2; i++)
+        if (events[i]) (void)KT_CALL(run->lib, "kiln_event_destroy", KT_PTR(run->ctx), KT_PTR(events[i]));
     if (run->stream) (void)KT_CALL(run->lib, "kiln_stream_destroy", KT_PTR(run->ctx), KT_PTR(run->stream));
     if (run->ctx) (void)KT_CALL(run->lib, "kiln_context_destroy", KT_PTR(run->ctx));
     free(run->options);

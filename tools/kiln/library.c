@@ -217,7 +217,7 @@ int kt_status(kt_library *lib, int32_t status) {
 int kt_call_json(kt_library *lib, const char *function, size_t n, const kt_value *values, json_t **out) {
     kt_value all[MAX_VALUES];
     if (n + 3 > MAX_VALUES) abort();
-    memcpy(all, values, n * sizeof *values);
+    for (size_t i = 0; i < n; i++) all[i] = values[i];
     uint64_t cap = 64 << 10, needed = 0;
     char *text = NULL;
     int32_t status;

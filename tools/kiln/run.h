@@ -14,7 +14,7 @@ typedef struct kt_run {
     kt_list dtypes, settings; /* --dtype out=f32, --option k=v */
     /* the case */
     kt_library *lib;
-    void *ctx, *stream;
+    void *ctx, *stream, *start, *stop; /* stream and its two events: on a GPU alone */
     kt_safetensors file;
     const kt_op *op;
     json_t *settings_json; /* owns the strings in `options` */
