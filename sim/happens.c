@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "sim/fault.h"
 #include "sim/ptx_module.h"
+#include "sim/units.h"
 
 #include <stdio.h>
 
@@ -82,7 +83,7 @@ static kn_status advance(kn_machine *m, kn_warp *w) {
 kn_status kn_hb_release(kn_machine *m, kn_warp *w, uint32_t lanes, kn_vc *obj) {
     kn_hb_warp *h = hb_of(w);
     if (!h) return KN_OK;
-    KN_TRY(kn_vc_join(obj, kn_hb_view(w, lanes)));
+    KN_TRY(kn_vc_join(obj, lanes & h->some_mask ? &h->some : &h->all)); /* some knows all that all know */
     KN_TRY(kn_vc_raise(obj, KN_L_ORDER, cluster_of(w), h->base, tick_of(w, lanes, h->count[KN_A_THREADS])));
     return advance(m, w);
 }
@@ -356,7 +357,7 @@ static kn_status on_acquire(kn_machine *m, kn_warp *w, void **object) {
 static kn_status fence_memory(kn_machine *m, kn_warp *w, uint32_t lanes) {
     kn_hb_warp *h = hb_of(w);
     if (h->has_seen) KN_TRY(kn_hb_acquire(w, lanes, &h->seen));
-    KN_TRY(kn_vc_copy(&h->fenced, kn_hb_view(w, lanes)));
+    KN_TRY(kn_vc_copy(&h->fenced, lanes & h->some_mask ? &h->some : &h->all)); /* some knows all that all know */
     KN_TRY(kn_vc_raise(&h->fenced, KN_L_ORDER, cluster_of(w), h->base, tick_of(w, lanes, h->count[KN_A_THREADS])));
     h->has_fenced = true;
     return advance(m, w);
@@ -367,10 +368,14 @@ static kn_status on_fence(kn_machine *m, kn_warp *w, const kn_insn *i) {
     if (strstr(i->text, "proxy")) {
         if (!strstr(i->text, "proxy.async")) return KN_OK; /* alias, tensormap: nothing here depends on them */
         bool any = !strstr(i->text, "async.shared") && !strstr(i->text, "async.global");
+        kn_bar_fence(w);
         return kn_hb_fence_proxy(m, w, lanes, any || strstr(i->text, "async.shared"),
                                  any || strstr(i->text, "async.global"));
     }
-    if (strstr(i->text, "mbarrier_init")) return kn_hb_fence_init(m, w, lanes);
+    if (strstr(i->text, "mbarrier_init")) {
+        kn_bar_fence(w);
+        return kn_hb_fence_init(m, w, lanes);
+    }
     return fence_memory(m, w, lanes);
 }
 

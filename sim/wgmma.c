@@ -58,11 +58,11 @@ static uint32_t value_index(kn_tc_type type, bool mn_major, uint32_t rows, uint3
     return row * (type == KN_TC_TF32 ? 8 : 16) + k;
 }
 
-void kn_wgmma_load_a(kn_tc_type type, bool mn_major, bool negate, uint32_t rows, const uint8_t *data, kn_tc_a *a) {
+void kn_wgmma_load_a(kn_tc_type type, bool mn_major, bool negate, uint32_t first, const uint8_t *data, kn_tc_a *a) {
     uint32_t kn = type == KN_TC_TF32 ? 8 : 16;
-    for (uint32_t row = 0; row < rows; row++) {
+    for (uint32_t row = 0; row < 16; row++) {
         for (uint32_t k = 0; k < kn; k++) {
-            kn_tc_decode(type, value_bits(type, data, value_index(type, mn_major, rows, row, k)), &a->v[row][k],
+            kn_tc_decode(type, value_bits(type, data, value_index(type, mn_major, 64, first + row, k)), &a->v[row][k],
                          &a->e[row][k]);
             if (negate) a->v[row][k] = -a->v[row][k];
         }

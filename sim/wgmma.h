@@ -25,8 +25,9 @@ uint32_t kn_wgmma_chunks(kn_tc_type type, uint32_t rows);
 /** Byte address of each chunk, in the order that kn_wgmma_load_a and _b take them. */
 void kn_wgmma_addresses(const kn_wgmma_desc *d, kn_tc_type type, bool mn_major, uint32_t rows, uint32_t *addr);
 
-/** Decompose an operand from its chunks (`chunk(i)` = data + 16 * i), negated when `negate`; rows <= 64 and 256. */
-void kn_wgmma_load_a(kn_tc_type type, bool mn_major, bool negate, uint32_t rows, const uint8_t *data, kn_tc_a *a);
+/** Decompose an operand from its chunks (chunk i = data + 16 * i), negated when `negate`; rows <= 256. Of A, which has
+ * 64 rows, the 16 from row `first` on. */
+void kn_wgmma_load_a(kn_tc_type type, bool mn_major, bool negate, uint32_t first, const uint8_t *data, kn_tc_a *a);
 void kn_wgmma_load_b(kn_tc_type type, bool mn_major, bool negate, uint32_t rows, const uint8_t *data, kn_tc_b *b);
 /** A from registers, 16 rows of one warp: reg[r] is the warp's register r (32 lanes), r < 4. */
 void kn_wgmma_load_a_regs(kn_tc_type type, bool negate, const uint32_t *const reg[4], kn_tc_a *a);
