@@ -32,9 +32,12 @@ uint32_t kn_ex_context(kn_ex *ex, kn_ex_scope *scope) {
         kn_buf_add_char(b, ':');
         kn_buf_add_u64(b, root->use->line);
         if (outer && b->status == KN_OK) {
-            /* Copied by offset: the buffer may move while it grows. */
-            kn_buf_add_char(b, ' ');
-            for (size_t i = outer; b->status == KN_OK && b->data[i]; i++) kn_buf_add_char(b, b->data[i]);
+            char text[512]; /* a copy: the buffer may move while it grows */
+            size_t n = 0;
+            while (n < sizeof text - 1 && b->data[outer + n]) n++;
+            text[0] = ' ';
+            memcpy(text + 1, b->data + outer, n);
+            kn_buf_add_n(b, text, n + 1);
         }
     }
     kn_buf_add_char(b, '\0');

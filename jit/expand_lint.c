@@ -274,6 +274,15 @@ static kn_status add_label(lint *l, const kn_line_origin *o, const char *word, s
     return KN_OK;
 }
 
+/* The end of the word at p; an opcode may have "::" in it. */
+static const char *word_end(const char *p, const char *end) {
+    for (;;) {
+        while (p < end && is_text_char(*p)) p++;
+        if (end - p < 2 || p[0] != ':' || p[1] != ':') return p;
+        p += 2;
+    }
+}
+
 /* One line without its comment. Statements may go on over several lines: l->open. */
 static kn_status lint_line(lint *l, const kn_line_origin *o, const char *p, const char *end) {
     while (p < end) {
@@ -290,7 +299,7 @@ static kn_status lint_line(lint *l, const kn_line_origin *o, const char *p, cons
             continue;
         }
         const char *word = p;
-        while (p < end && is_text_char(*p)) p++;
+        p = word_end(p, end);
         if (p == word) return KN_OK; /* not the beginning of a statement: a declaration's parentheses and so on */
         size_t len = (size_t)(p - word);
         if (p < end && *p == ':') {

@@ -250,43 +250,57 @@ static kn_status read_header(scan *s, kn_kernel_meta *meta) {
     return kn_ex_fail_at(s->ex, s->ex->out.data, "the expanded text has no .entry");
 }
 
-/* The next place of `word` that is neither inside a longer word nor in a comment; NULL if there is none. */
+/* Is the n bytes' word at p neither inside a longer word nor in a comment? */
+static bool is_alone(const kn_ex *ex, const char *p, size_t n) {
+    if ((p > ex->out.data && is_token_char(p[-1])) || is_token_char(p[n])) return false;
+    const char *line = p;
+    while (line > ex->out.data && line[-1] != '\n') line--;
+    for (; line < p; line++) {
+        if (line[0] == '/' && line[1] == '/') return false;
+    }
+    return true;
+}
+
+/* The next place of `word`, NULL if there is none. */
 static const char *find_word(const kn_ex *ex, const char *p, const char *word) {
     size_t n = strlen(word);
     for (; (p = strstr(p, word)); p += n) {
-        if ((p > ex->out.data && is_token_char(p[-1])) || is_token_char(p[n])) continue;
-        const char *line = p;
-        while (line > ex->out.data && line[-1] != '\n') line--;
-        bool comment = false;
-        for (; line < p && !comment; line++) comment = line[0] == '/' && line[1] == '/';
-        if (!comment) return p;
+        if (is_alone(ex, p, n)) return p;
     }
     return NULL;
 }
 
-/* Is the .shared at p an .extern one, whose size the launch gives? */
-static bool is_extern(const kn_ex *ex, const char *p) {
+/* Does that word stand before p? */
+static bool follows(const kn_ex *ex, const char *p, const char *word) {
+    size_t n = strlen(word);
     while (p > ex->out.data && (p[-1] == ' ' || p[-1] == '\t')) p--;
-    return p - ex->out.data >= 7 && memcmp(p - 7, ".extern", 7) == 0;
+    return (size_t)(p - ex->out.data) >= n && memcmp(p - n, word, n) == 0;
 }
 
+/* The variables of the .shared at p. */
+static kn_status add_shared(kn_ex *ex, const char *p, uint64_t *total) {
+    scan s = {.ex = ex, .p = p + 7, .end = ex->out.data + ex->out.len};
+    variable v;
+    uint32_t element = 0;
+    next(&s);
+    KN_TRY(attributes(&s, &v, &element));
+    for (;; next(&s)) {
+        KN_TRY(dimensions(&s, element, &v));
+        if (!v.sized) return kn_ex_fail_at(ex, p, "a .shared variable without a size must be .extern");
+        *total = (*total + v.align - 1) / v.align * v.align + v.bytes;
+        if (*total > 1u << 24) return kn_ex_fail_at(ex, p, "more than 2^24 bytes of static shared memory");
+        if (!is(&s, ",")) break;
+    }
+    return is(&s, ";") ? KN_OK : wanted(&s, "\";\"");
+}
+
+/* The launch gives the size of .extern ones; behind .ptr the word is about a pointer. */
 static kn_status read_shared(kn_ex *ex, kn_kernel_meta *meta) {
     uint64_t total = 0;
-    for (const char *p = ex->out.data; (p = find_word(ex, p, ".shared")); p += 7) {
-        if (is_extern(ex, p)) continue;
-        scan s = {.ex = ex, .p = p + 7, .end = ex->out.data + ex->out.len};
-        variable v;
-        uint32_t element = 0;
-        next(&s);
-        KN_TRY(attributes(&s, &v, &element));
-        for (;; next(&s)) {
-            KN_TRY(dimensions(&s, element, &v));
-            if (!v.sized) return kn_ex_fail_at(ex, p, "a .shared variable without a size must be .extern");
-            total = (total + v.align - 1) / v.align * v.align + v.bytes;
-            if (total > 1u << 24) return kn_ex_fail_at(ex, p, "more than 2^24 bytes of static shared memory");
-            if (!is(&s, ",")) break;
-        }
-        if (!is(&s, ";")) return wanted(&s, "\";\"");
+    const char *end = ex->out.data + ex->out.len;
+    for (const char *p = ex->out.data; (p = memchr(p, '.', (size_t)(end - p))); p++) {
+        if (end - p < 8 || memcmp(p, ".shared", 7) != 0 || !is_alone(ex, p, 7)) continue;
+        if (!follows(ex, p, ".extern") && !follows(ex, p, ".ptr")) KN_TRY(add_shared(ex, p, &total));
     }
     meta->smem_static = (uint32_t)total;
     return KN_OK;

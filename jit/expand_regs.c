@@ -43,6 +43,18 @@ static kn_status check_array_clash(kn_ex *ex, const kn_ex_sym *sym) {
     return KN_OK;
 }
 
+/* Append decimal digits at text[n]; returns the new n. */
+static size_t write_number(char *text, size_t n, uint64_t v) {
+    char digits[24];
+    size_t at = sizeof digits;
+    do {
+        digits[--at] = (char)('0' + v % 10);
+        v /= 10;
+    } while (v);
+    memcpy(text + n, digits + at, sizeof digits - at);
+    return n + sizeof digits - at;
+}
+
 /* "%acc", or "%acc$7" in the scope numbered 7; an array's prefix ends in '_' there: "%acc$7_0". */
 static kn_status register_name(kn_ex *ex, const kn_ex_sym *sym, bool array, const char **out, uint32_t *len) {
     char text[160] = "%";
@@ -51,12 +63,8 @@ static kn_status register_name(kn_ex *ex, const kn_ex_sym *sym, bool array, cons
     memcpy(text + n, sym->text, sym->len);
     n += sym->len;
     if (ex->scope != &ex->global) {
-        char digits[12];
-        size_t at = sizeof digits;
-        for (uint32_t id = kn_ex_scope_id(ex, ex->scope); id; id /= 10) digits[--at] = (char)('0' + id % 10);
         text[n++] = '$';
-        memcpy(text + n, digits + at, sizeof digits - at);
-        n += sizeof digits - at;
+        n = write_number(text, n, kn_ex_scope_id(ex, ex->scope));
         if (array) text[n++] = '_';
     }
     *len = (uint32_t)n;
@@ -125,15 +133,7 @@ kn_status kn_ex_index(kn_ex *ex, const kn_ex_val *regs, int64_t i, kn_ex_val *ou
     char text[176];
     size_t n = regs->array->prefix_len;
     memcpy(text, regs->array->prefix, n);
-    char digits[24];
-    size_t at = sizeof digits;
-    uint64_t element = (uint64_t)(regs->lo + i * regs->step);
-    do {
-        digits[--at] = (char)('0' + element % 10);
-        element /= 10;
-    } while (element);
-    memcpy(text + n, digits + at, sizeof digits - at);
-    n += sizeof digits - at;
+    n = write_number(text, n, (uint64_t)(regs->lo + i * regs->step));
     *out = (kn_ex_val){.kind = KN_EX_TEXT, .len = (uint32_t)n};
     return kn_ex_strndup(ex, text, n, &out->text);
 }
@@ -160,13 +160,24 @@ kn_status kn_ex_put_regs(kn_ex *ex, const kn_ex_val *v, kn_buf *out) {
                           (int)a->prefix_len, a->prefix, (long long)v->count);
     }
     if (v->count == 0) return kn_ex_fail(ex, "an empty list of registers");
-    if (v->style == KN_EX_BRACED) kn_buf_add_char(out, '{');
+    /* Put together in pieces of its own: a wgmma kernel has tens of thousands of these names. */
+    char text[1024];
+    size_t n = 0;
+    if (v->style == KN_EX_BRACED) text[n++] = '{';
     for (int64_t i = 0; i < v->count; i++) {
-        if (i) kn_buf_add_n(out, ", ", 2);
-        kn_buf_add_n(out, a->prefix, a->prefix_len);
-        kn_buf_add_u64(out, (uint64_t)(v->lo + i * v->step));
+        if (n + a->prefix_len + 32 > sizeof text) {
+            kn_buf_add_n(out, text, n);
+            n = 0;
+        }
+        if (i) {
+            text[n++] = ',';
+            text[n++] = ' ';
+        }
+        memcpy(text + n, a->prefix, a->prefix_len);
+        n = write_number(text, n + a->prefix_len, (uint64_t)(v->lo + i * v->step));
     }
-    if (v->style == KN_EX_BRACED) kn_buf_add_char(out, '}');
+    if (v->style == KN_EX_BRACED) text[n++] = '}';
+    kn_buf_add_n(out, text, n);
     return KN_OK;
 }
 

@@ -110,7 +110,11 @@ static kn_status load_choices(kn_ex *ex, const kn_ex_text *t, uint32_t at, const
         memcpy(text, name, len);
         text[len] = '\0';
         KN_TRY(kn_ex_load(ex, text, &file, &fresh));
-        return fresh ? load_includes(ex, &ex->file[file].block) : KN_OK;
+        uint32_t at_file = ex->at_file, at_line = ex->at_line;
+        if (fresh) KN_TRY(load_includes(ex, &ex->file[file].block));
+        ex->at_file = at_file;
+        ex->at_line = at_line;
+        return KN_OK;
     }
     const kn_ex_seg *s = &t->seg[at];
     memcpy(text, name, len);

@@ -70,6 +70,7 @@ START_TEST(labels) {
     CLEAN("", "{ plain: ret; @!%p bra.uni plain; }\n");
     CLEAN("", "L@a:\nL@b:\n.branchtargets L@a,\n L@b;\n");
     FOUND("", "L@a: // bra L@a;\n", "nothing branches to");
+    CLEAN("", "mbarrier.init.shared::cta.b64 [%a], 1;\n");
 }
 END_TEST
 

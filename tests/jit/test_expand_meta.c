@@ -17,7 +17,7 @@ START_TEST(everything) {
                                "#smem tile 4096 align 1024\n"
                                ".visible .entry kiln_x(\n"
                                "    .param .u32 n, // .param .u64 no\n"
-                               "    .param .u64 .ptr .global .align 16 p,\n"
+                               "    .param .u64 .ptr .shared .align 16 p,\n"
                                "    .param .align 64 .b8 map[128],\n"
                                "    .param .f32 f, .param .b8 c,\n"
                                "    .param .u64 q\n"
