@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 typedef struct kn_nvjitlink_handle *kn_nvjitlink_h;
+typedef int kn_nvjitlink_result;
 
 enum { KN_NVJITLINK_SUCCESS = 0, KN_NVJITLINK_UNRECOGNIZED_OPTION = 1, KN_NVJITLINK_INPUT_PTX = 2 };
 
@@ -17,7 +18,7 @@ enum { KN_NVJITLINK_SUCCESS = 0, KN_NVJITLINK_UNRECOGNIZED_OPTION = 1, KN_NVJITL
 #define KN_NVJITLINK_FUNCTIONS(X)                                                                                      \
     X(Create, (kn_nvjitlink_h * handle, uint32_t n_options, const char **options))                                     \
     X(Destroy, (kn_nvjitlink_h * handle))                                                                              \
-    X(AddData, (kn_nvjitlink_h handle, int type, const void *data, size_t size, const char *name))                     \
+    X(AddData, (kn_nvjitlink_h handle, unsigned type, const void *data, size_t size, const char *name))                \
     X(Complete, (kn_nvjitlink_h handle))                                                                               \
     X(GetLinkedCubinSize, (kn_nvjitlink_h handle, size_t * size))                                                      \
     X(GetLinkedCubin, (kn_nvjitlink_h handle, void *cubin))                                                            \
@@ -29,7 +30,7 @@ enum { KN_NVJITLINK_SUCCESS = 0, KN_NVJITLINK_UNRECOGNIZED_OPTION = 1, KN_NVJITL
 typedef struct kn_nvjitlink {
     kn_assembler_id id;
     bool no_cache; /* the library knows -no-cache */
-#define X(name, args) int(*name) args;
+#define X(name, args) kn_nvjitlink_result(*name) args;
     KN_NVJITLINK_FUNCTIONS(X)
 #undef X
 } kn_nvjitlink;

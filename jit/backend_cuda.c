@@ -63,7 +63,7 @@ bool kn_cuda_context_alive(const kn_cuda *b) {
 
 /* ---- device facts ------------------------------------------------------------------------------------------------ */
 
-static kn_status attribute(const kn_cuda *b, int which, const char *what, int *out) {
+static kn_status attribute(const kn_cuda *b, kn_cu_enum which, const char *what, int *out) {
     kn_cu_result rc = b->cu->cuDeviceGetAttribute(out, which, b->device);
     if (rc == KN_CUDA_SUCCESS) return KN_OK;
     return kn_driver_fail(b->cu, KN_E_UNAVAILABLE, "cuDeviceGetAttribute", rc, "%s of device %d", what,
@@ -99,7 +99,8 @@ static void set_rates(kn_device_facts *f, const kn_target *target, int memory_kh
 static kn_status read_facts(kn_cuda *b) {
     kn_device_facts *f = &b->base.facts;
     struct {
-        int which, value;
+        kn_cu_enum which;
+        int value;
         const char *what;
     } a[] = {{KN_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0, "compute capability"},
              {KN_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0, "compute capability"},
@@ -157,6 +158,9 @@ static kn_status current_of_device(kn_cuda *b, kn_cu_context *current) {
     kn_cu_device device = -1;
     kn_cu_result rc = b->cu->cuCtxGetCurrent(current);
     if (rc != KN_CUDA_SUCCESS) return kn_driver_fail(b->cu, KN_E_DEVICE, "cuCtxGetCurrent", rc, "%s", "");
+    /* A context may be destroyed while it is some thread's current one; it is no context to work in. */
+    unsigned long long id = 0;
+    if (*current && b->cu->cuCtxGetId(*current, &id) != KN_CUDA_SUCCESS) *current = NULL;
     if (!*current) return KN_OK;
     rc = b->cu->cuCtxGetDevice(&device);
     if (rc != KN_CUDA_SUCCESS) return kn_driver_fail(b->cu, KN_E_DEVICE, "cuCtxGetDevice", rc, "%s", "");

@@ -21,7 +21,7 @@ typedef struct kn_cuda {
 typedef struct kn_cuda_scope {
     kn_cuda *b;
     bool pushed, relaxed;
-    int mode; /* the thread's own capture mode */
+    kn_cu_enum mode; /* the thread's own capture mode */
 } kn_cuda_scope;
 
 enum { KN_CUDA_PLAIN = 0, KN_CUDA_RELAXED = 1 };

@@ -52,7 +52,7 @@ static kn_status load_failed(const kn_cuda *b, const kn_kernel_meta *meta, kn_cu
 
 static kn_status load_image(const kn_cuda *b, const void *image, const kn_kernel_meta *meta, cuda_module *m) {
     char log[LOG_CAP] = "";
-    int options[] = {KN_CU_JIT_ERROR_LOG_BUFFER, KN_CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    kn_cu_enum options[] = {KN_CU_JIT_ERROR_LOG_BUFFER, KN_CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, (void *)(uintptr_t)(sizeof log - 1)};
     kn_cu_result rc = b->cu->cuModuleLoadDataEx(&m->module, image, 2, options, values);
     if (rc != KN_CUDA_SUCCESS) {
@@ -134,11 +134,14 @@ void kn_cuda_module_unload(kn_backend *base, kn_module *module) {
     kn_cuda *b = (kn_cuda *)base;
     cuda_module *m = (cuda_module *)module;
     if (!m) return;
-    kn_cuda_scope s;
-    if (kn_driver_check_process() == KN_OK && kn_cuda_context_alive(b) &&
-        kn_cuda_enter(b, KN_CUDA_RELAXED, &s) == KN_OK) {
-        unload(b, m);
-        kn_cuda_leave(&s);
+    if (kn_driver_check_process() == KN_OK && kn_cuda_context_alive(b)) {
+        kn_cuda_scope s;
+        if (kn_cuda_enter(b, KN_CUDA_RELAXED, &s) == KN_OK) {
+            unload(b, m);
+            kn_cuda_leave(&s);
+        } else {
+            kn_log(KN_LOG_WARN, "%s stays loaded: %s", m->entry, kn_error_message());
+        }
     }
     kn_free(m);
 }

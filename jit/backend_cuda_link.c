@@ -36,8 +36,8 @@ static kn_status link_ptx(const kn_cuda *b, const kn_expansion *x, kn_cu_link li
 }
 
 static kn_status link_inside(const kn_cuda *b, const kn_expansion *x, link_logs *logs, void **cubin, size_t *len) {
-    int options[] = {KN_CU_JIT_INFO_LOG_BUFFER, KN_CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, KN_CU_JIT_ERROR_LOG_BUFFER,
-                     KN_CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, KN_CU_JIT_LOG_VERBOSE};
+    kn_cu_enum options[] = {KN_CU_JIT_INFO_LOG_BUFFER, KN_CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, KN_CU_JIT_ERROR_LOG_BUFFER,
+                            KN_CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, KN_CU_JIT_LOG_VERBOSE};
     void *size = (void *)(uintptr_t)(LOG_CAP - 1);
     void *values[] = {logs->info, size, logs->errors, size, (void *)(uintptr_t)1};
     kn_cu_link link = NULL;

@@ -140,8 +140,8 @@ kn_status kn_cuda_free_mapped(kn_backend *base, void *host) {
 
 kn_status kn_cuda_check_pointer(kn_backend *base, const void *p) {
     kn_cuda *b = (kn_cuda *)base;
-    int attributes[] = {KN_CU_POINTER_ATTRIBUTE_MEMORY_TYPE, KN_CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                        KN_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+    kn_cu_enum attributes[] = {KN_CU_POINTER_ATTRIBUTE_MEMORY_TYPE, KN_CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                               KN_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
     unsigned type = 0, managed = 0;
     int ordinal = -1;
     void *values[] = {&type, &managed, &ordinal};

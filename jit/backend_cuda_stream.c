@@ -36,7 +36,7 @@ kn_status kn_cuda_stream_id(kn_backend *base, void *stream, uint64_t *id) {
 
 kn_status kn_cuda_stream_capturing(kn_backend *base, void *stream, bool *capturing) {
     kn_cuda *b = (kn_cuda *)base;
-    int status = KN_CU_STREAM_CAPTURE_STATUS_NONE;
+    kn_cu_enum status = KN_CU_STREAM_CAPTURE_STATUS_NONE;
     kn_status st;
     *capturing = false;
     KN_CUDA_CALL(st, b, KN_CUDA_PLAIN, KN_E_DEVICE, "cuStreamIsCapturing",

@@ -5,18 +5,19 @@
 #include <stddef.h>
 
 typedef struct kn_nvrtc_program *kn_nvrtc_p;
+typedef int kn_nvrtc_result;
 
 #define KN_NVRTC_FUNCTIONS(X)                                                                                          \
-    X(int, Version, (int *major, int *minor))                                                                          \
-    X(const char *, GetErrorString, (int result))                                                                      \
-    X(int, CreateProgram,                                                                                              \
+    X(kn_nvrtc_result, Version, (int *major, int *minor))                                                              \
+    X(const char *, GetErrorString, (kn_nvrtc_result result))                                                          \
+    X(kn_nvrtc_result, CreateProgram,                                                                                  \
       (kn_nvrtc_p * program, const char *source, const char *name, int n_headers, const char *const *headers,          \
        const char *const *include_names))                                                                              \
-    X(int, DestroyProgram, (kn_nvrtc_p * program))                                                                     \
-    X(int, CompileProgram, (kn_nvrtc_p program, int n_options, const char *const *options))                            \
-    X(int, GetPTXSize, (kn_nvrtc_p program, size_t * size))                                                            \
-    X(int, GetPTX, (kn_nvrtc_p program, char *ptx))                                                                    \
-    X(int, GetProgramLogSize, (kn_nvrtc_p program, size_t * size))                                                     \
-    X(int, GetProgramLog, (kn_nvrtc_p program, char *log))
+    X(kn_nvrtc_result, DestroyProgram, (kn_nvrtc_p * program))                                                         \
+    X(kn_nvrtc_result, CompileProgram, (kn_nvrtc_p program, int n_options, const char *const *options))                \
+    X(kn_nvrtc_result, GetPTXSize, (kn_nvrtc_p program, size_t * size))                                                \
+    X(kn_nvrtc_result, GetPTX, (kn_nvrtc_p program, char *ptx))                                                        \
+    X(kn_nvrtc_result, GetProgramLogSize, (kn_nvrtc_p program, size_t * size))                                         \
+    X(kn_nvrtc_result, GetProgramLog, (kn_nvrtc_p program, char *log))
 
 #endif
