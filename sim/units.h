@@ -41,6 +41,7 @@ void kn_bar_fence(kn_warp *w);
 /* ---- warps and CTAs
  * --------------------------------------------------------------------------------------------------- */
 
+enum { KN_SETMAXNREG_MAX = 16 };
 enum { KN_BULK_GROUPS = 64 }; /* most bulk groups that one thread may have open */
 
 typedef struct kn_bulk_group {
@@ -58,13 +59,15 @@ typedef struct kn_warp_units {
     struct kn_wgmma_state *wgmma;
     uint32_t registers; /* a thread's, 0: setmaxnreg was not used */
     uint32_t n_setmaxnreg;
+    uint32_t arrived; /* lanes that have arrived at the cluster's barrier and not waited, and in which phase */
+    uint32_t arrived_phase[KN_LANES];
 } kn_warp_units;
 
 typedef struct kn_cta_units {
     kn_bar_slot *bars;
     struct kn_wgmma_log *wgmma[KN_MAX_WARPS / 4]; /* of each warpgroup */
     uint32_t pool;                                /* of setmaxnreg: registers a thread times warps, that nobody holds */
-    bool pool_used;
+    uint16_t setmaxnreg[KN_MAX_WARPS / 4][KN_SETMAXNREG_MAX]; /* what the warpgroups have set */
 } kn_cta_units;
 
 kn_status kn_warp_units_of(kn_warp *w, kn_warp_units **out);
