@@ -187,9 +187,10 @@ END_TEST
 
 START_TEST(shared_memory) {
     kn_expansion x;
-    ck_assert_ok(expand_text("#smem a 100\n#smem b 8 * 4 align 1024\n#smem c 1\n#smem d 2000 align 8 at b\n" HEAD
-                             "${a} ${b} ${c} ${d} ${smem_total} ${smem_align}\n" TAIL,
-                             NULL, 0, &x));
+    ck_assert_ok(expand_text(
+        "#smem a 100\n#smem b 8 * 4 align 1024\n#smem c 1\n#smem d 2000 align 8 at b\n#smem e 64 at a\n" HEAD
+        "${a} ${b} ${c} ${d} ${smem_total} ${smem_align}\n" TAIL,
+        NULL, 0, &x));
     ck_assert_ptr_nonnull(strstr(x.ptx, "\n0 1024 1056 1024 3024 1024\n"));
     ck_assert_uint_eq(x.meta.smem_dynamic, 3024);
     kn_expansion_free(&x);

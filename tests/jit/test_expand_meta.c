@@ -57,7 +57,8 @@ START_TEST(small) {
     ck_assert_uint_eq(m.cluster[0], 1);
     ck_assert_uint_eq(m.n_args, 0);
     ck_assert_uint_eq(m.grid_dependency, 1);
-    m = meta_of(VERSION ".entry k()\n.reqntid 64\n{\n}\n");
+    m = meta_of(VERSION ".entry k()\n.reqntid 64\n.maxntid 128\n{\n}\n");
+    ck_assert_uint_eq(m.threads[0], 64);
     ck_assert_uint_eq(m.n_args, 0);
 }
 END_TEST
