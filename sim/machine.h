@@ -259,15 +259,24 @@ struct kn_warp {
     void *units;            /* wgmma groups, bulk groups: owned by the units' files */
     void *hb;               /* happens.c */
 };
-enum { KN_HOLD_NONE, KN_HOLD_WRITE /* source of a running operation */, KN_HOLD_ALL /* its accumulator */ };
+enum {
+    KN_HOLD_NONE,
+    KN_HOLD_WRITE, /* source of a running operation */
+    KN_HOLD_ALL,   /* its accumulator */
+    KN_HOLD_WATCH  /* free, but a write is reported: kn_wgmma_touched */
+};
+/** exec_wgmma.c: a register of wgmma is written by an ordinary instruction. */
+void kn_wgmma_touched(kn_warp *w, uint32_t slot);
+
+#define KN_BARRIER_ALL 0xffffffffu /* as `expected`: all warps that have not exited */
 
 typedef struct kn_barrier {
-    uint32_t expected;                    /* threads, 0 = nobody has come yet */
+    uint32_t expected;                    /* threads of the phase under way */
     uint32_t arrived;                     /* threads */
     uint64_t phase;                       /* completed times */
     uint32_t red_and, red_or, red_pop;    /* reduction under way */
     uint32_t last_and, last_or, last_pop; /* result of the completed phase */
-    void *hb;                             /* happens.c: clock that arrivals release into */
+    void *hb[2];                          /* happens.c: clocks that arrivals release into, of even and odd phases */
 } kn_barrier;
 
 struct kn_cta {
@@ -290,6 +299,8 @@ struct kn_cluster {
     uint32_t index; /* in the grid */
     uint32_t n_ctas, live_ctas;
     kn_cta *ctas;
+    kn_warp *warps; /* of all its CTAs, CTA by CTA */
+    uint32_t n_warps;
     uint64_t epoch; /* bumped by kn_wake: blocked instructions are tried again */
     kn_async **pending;
     uint32_t n_pending, room_pending;
@@ -398,7 +409,8 @@ kn_status kn_param_at(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, uin
 /* ---- asynchronous operations -------------------------------------------------------------------------------------
  * kn_async_begin queues an operation of the cluster; the scheduler calls step when its seeded choice falls on it:
  *   KN_OK          finished: it is taken off the queue and freed (call kn_wake if somebody may wait for it).
- *   KN_NOT_READY   not yet (an operation that must come first is pending) or only part of it was done.
+ *   KN_NOT_READY   not yet (an operation that must come first is pending), or only part of it was done: then it calls
+ *                  kn_wake, so that the scheduler sees progress.
  * Whether completions come early, late or mixed is part of the seed; when nothing else can run, they come. */
 typedef kn_status kn_async_step(kn_machine *m, kn_async *a);
 struct kn_async {
@@ -437,6 +449,7 @@ typedef struct kn_hb_ops {
     kn_status (*release)(kn_machine *m, kn_warp *w, void **object);  /* barrier arrival */
     kn_status (*acquire)(kn_machine *m, kn_warp *w, void **object);  /* barrier passed */
     kn_status (*fence)(kn_machine *m, kn_warp *w, const kn_insn *i); /* fence.*, membar.*: reads i->m */
+    kn_status (*warp_sync)(kn_machine *m, kn_warp *w, uint32_t lanes); /* bar.warp.sync: lanes have met */
     kn_status (*warp_exit)(kn_machine *m, kn_warp *w);
 } kn_hb_ops;
 

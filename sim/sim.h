@@ -26,6 +26,12 @@ typedef struct kn_sim_extent {
 /* Writes "gemm_sm90.ptxt:141 [ks=3]" for a 1-based PTX line. */
 typedef void kn_sim_origin(void *user, uint32_t ptx_line, char *out, size_t cap);
 
+/* What the launches of one program have written to poisoned memory, so that a later launch may read it. Not
+ * thread-safe: a program's launches follow each other. */
+typedef struct kn_sim_memory kn_sim_memory;
+kn_status kn_sim_memory_create(kn_sim_memory **out);
+void kn_sim_memory_free(kn_sim_memory *memory);
+
 typedef struct kn_sim_launch {
     uint32_t grid[3];
     uint32_t block[3];
@@ -38,6 +44,7 @@ typedef struct kn_sim_launch {
     uint64_t seed;   /* schedule of warps and of async completions */
     uint64_t budget; /* warp instructions in all; 0 = no bound */
     int threads;     /* host threads; CTAs (clusters) run in parallel */
+    kn_sim_memory *memory; /* of the program this launch belongs to; NULL: a program of one launch */
     uint32_t multiprocessors, smem_per_block;
     kn_sim_origin *origin; /* may be NULL: "PTX line N" */
     void *origin_user;
