@@ -79,9 +79,7 @@ static int report(kt_run *run, const expectation *e) {
             set_number(row, "wanted", e->exact[k][r->worst_index]);
         }
         json_array_append_new(outputs, row);
-        if (pass && !r->pass)
-            code = kt_fail(KT_CHECK, "check failed: %s%s: %s (%" PRIu64 " elements over their bound)", name, place,
-                           r->message, r->bad_elements);
+        if (pass && !r->pass) code = kt_fail(KT_CHECK, "check failed: %s", r->message);
         pass = pass && r->pass;
     }
     json_object_set_new(

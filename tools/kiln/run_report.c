@@ -55,6 +55,7 @@ static const char *figure(const json_t *row, const char *key, char *buf, size_t 
     if (!json_is_number(v)) return kt_json_text(row, key, "?"); /* "nan" or "inf" */
     double d = json_number_value(v);
     if (d < 0) return "-";
+    if (d > 1e300) return "inf";
     snprintf(buf, cap, "%.2e", d);
     return buf;
 }
@@ -76,7 +77,7 @@ static void print_check(const kt_run *run) {
         if (json_is_true(get(o, "pass")))
             kt_table_cell(&t, "ok");
         else
-            kt_table_cell(&t, "FAILED at %s: %s", kt_json_text(o, "worst_place", "?"), kt_json_text(o, "message", "?"));
+            kt_table_cell(&t, "FAILED: %s", kt_json_text(o, "message", "?"));
     }
     kt_table_end(&t, 2);
     printf(json_is_true(get(check, "pass")) ? "check passed\n" : "check FAILED\n");

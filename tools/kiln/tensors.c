@@ -220,17 +220,15 @@ void kt_tensors_free(kt_tensors *ts, kt_library *lib, void *ctx) {
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
 char *kt_tensors_axes_text(const kt_tensors *ts) {
+    /* Tokens first, then matrices, features, experts: as people say them. */
+    static const char order[] = "BTMNHIFELGKSACDJOPQRUVWXYZ";
     char *text = kt_copy("");
-    bool seen[26] = {false};
-    for (int i = 0; i < ts->op->n_args; i++) { /* in the order of the arguments: B before E */
-        for (const char *s = axes_of(ts, i); *s; s++) {
-            int letter = *s - 'A';
-            if (letter < 0 || letter >= 26 || seen[letter] || ts->size[letter] < 0) continue;
-            seen[letter] = true;
-            char *longer = kt_format("%s%s%c=%" PRId64, text, *text ? " " : "", *s, ts->size[letter]);
-            free(text);
-            text = longer;
-        }
+    for (const char *s = order; *s; s++) {
+        int64_t size = ts->size[*s - 'A'];
+        if (size < 0) continue;
+        char *longer = kt_format("%s%s%c=%" PRId64, text, *text ? " " : "", *s, size);
+        free(text);
+        text = longer;
     }
     return text;
 }

@@ -1,0 +1,53 @@
+# kiln plan: sizes in, kernels out; nothing is run and nothing is cached.
+$ kiln plan load_balance_backward B=4096 E=256 K=8 --arch sm_90a --no-assembler
+load_balance_backward  B=4096 E=256 K=8  for sm_90a (*)
+  kernel * grid * from
+  kiln_load_balance* not looked for
+no assembler, so no registers: *
+workspace 0 B; the least the hardware must do: 8.* MiB moved, *
+$ kiln plan load_balance_backward B=4096 E=256 K=8 --arch sm_80 --no-assembler --explain
+load_balance_backward  B=4096 E=256 K=8  for sm_80 (*)
+...
+kiln_load_balance* from load_balance.ptxt:* B=4096 * E=256 *
+$ kiln plan load_balance_backward B=10 E=8 --without topk_idx --option top_k=2 --no-assembler | head -1
+load_balance_backward  B=10 E=8  for sm_90a (*)
+$ kiln plan load_balance_backward B=10 E=8 K=2 --json --no-assembler | grep -E '^  "(op|target|shapes)"'
+  "op": "load_balance_backward",
+  "target": "sm_90a",
+  "shapes": "exact",
+$ kiln plan load_balance_backward B=10 E=8 K=2 --dump dumped --no-assembler > /dev/null; ls dumped | grep -c ptx
+*
+$ ls $KILN_CACHE_DIR
+ls: cannot access *: No such file or directory
+[2]
+# What is wrong with a command line.
+$ kiln plan
+kiln: kiln plan needs an operation; "kiln ops" lists them
+[2]
+$ kiln plan load_balance_backward B=10 E=8
+kiln: topk_idx has shape [B,K], and the size of K is not known
+[2]
+$ kiln plan load_balance_backward B=10 E=8 K=2 Q=3
+kiln: "Q=3" is not an axis of load_balance_backward; wanted AXIS=SIZE with a letter of its shapes
+[2]
+$ kiln plan load_balance_backward B=ten E=8 K=2
+kiln: axis B is "ten"; wanted a whole number from 0 to 9223372036854775807
+[2]
+$ kiln plan load_balance_backward B=10 E=8 K=2 --dtype grad_expert_mask=bf16
+kiln: --dtype grad_expert_mask=bf16: grad_expert_mask may be f32
+[2]
+$ kiln plan load_balance_backward B=10 E=8 K=2 --dtype mask=f32
+kiln: --dtype mask=f32: wanted TYPE, or ARGUMENT=TYPE with an argument of load_balance_backward
+[2]
+$ kiln plan load_balance_backward B=10 E=8 K=2 --without training
+kiln: --without training: load_balance_backward needs it
+[2]
+$ kiln plan load_balance_backward B=10 E=8 K=2 --with bias
+kiln: --with bias: load_balance_backward has no such argument
+[2]
+$ kiln plan load_balance_backward B=10 E=8 K=2 --arch sm_90a --device sim
+kiln: --arch and --device exclude each other
+[2]
+$ kiln plan load_balance_backward B=10 E=8 K=2 --arch sm_12
+kiln: *sm_12*
+[3]
