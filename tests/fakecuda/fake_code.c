@@ -155,6 +155,7 @@ kn_cu_result cuLinkAddData_v2(kn_cu_link link, kn_cu_enum type, void *data, size
     link->cubin = malloc(sizeof assembled + size);
     if (!link->cubin) return KN_CUDA_ERROR_OUT_OF_MEMORY;
     sprintf(link->cubin, "%s%s", assembled, ptx);
+    fake_find(LINK, link)->extra = link->cubin;
     return OK;
 }
 
@@ -174,7 +175,6 @@ kn_cu_result cuLinkDestroy(kn_cu_link link) {
     BEGIN_UNSAFE("cuLinkDestroy");
     int rc = fake_check(LINK, link, "cuLinkDestroy");
     if (rc != OK) return rc;
-    free(link->cubin);
     return fake_delete(LINK, link, "cuLinkDestroy");
 }
 

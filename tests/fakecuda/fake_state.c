@@ -200,7 +200,7 @@ void *fake_new(fake_kind kind, size_t bytes) {
     fake_object *o = calloc(1, sizeof *o);
     if (!o) abort();
     fake_context *c = fake_current();
-    *o = (fake_object){kind, plain_zeroed(bytes), bytes ? bytes : 1, c, c ? c->id : 0, NULL};
+    *o = (fake_object){kind, plain_zeroed(bytes), bytes ? bytes : 1, c, c ? c->id : 0, NULL, NULL};
     if (!o->address) abort();
     pthread_mutex_lock(&lock);
     o->next = objects;
@@ -241,6 +241,7 @@ int fake_delete(fake_kind kind, void *address, const char *what) {
         o = NULL;
     pthread_mutex_unlock(&lock);
     if (!o) return fake_wrong(INVALID_HANDLE, "%s: stale handle %p", what, address);
+    free(o->extra);
     free(o->address);
     free(o);
     return OK;
@@ -255,6 +256,7 @@ void fake_delete_context(fake_context *c) {
             continue;
         }
         *o = gone->next;
+        free(gone->extra);
         free(gone->address);
         free(gone);
     }
