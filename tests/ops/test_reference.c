@@ -265,6 +265,29 @@ START_TEST(masked_tokens_enter_nothing) {
 }
 END_TEST
 
+/* The stand-in gradient |grad_output|^2 / K, where no normalisation cancels it. */
+START_TEST(the_stand_in_gradient_of_topk_weights) {
+    const char *op = "moe_layer_backward";
+    kn_gen_config c = kn_gen_defaults(op);
+    c.tokens = 1;
+    c.options.moe_layer.norm_topk_prob = KILN_FALSE;
+    c.options.moe_layer.routed_scaling_factor = 2.5;
+    kn_gen *p;
+    ck_assert_ok(kn_gen_make(&c, &p));
+    ck_assert_ok(kn_gen_reference(p));
+    double norm = 0;
+    for (int64_t j = 0; j < c.hidden; j++) norm += pow(kn_gen_get(p, kn_gen_arg(op, "grad_output"), j), 2);
+    int64_t e = (int64_t)kn_gen_get(p, kn_gen_arg(op, "topk_indices"), 1);
+    double s = kn_gen_get(p, kn_gen_arg(op, "scores"), e);
+    double dz = norm / (double)c.top_k / 2.5 * s * (1 - s);
+    for (int64_t j = 0; j < c.hidden; j++) {
+        double want = dz * kn_gen_get(p, kn_gen_arg(op, "hidden_states"), j);
+        ck_assert(fabs(p->exact[1][e * c.hidden + j] - want) <= 1e-13 * fabs(want));
+    }
+    kn_gen_free(p);
+}
+END_TEST
+
 /* ---- activation ----------------------------------------------------------------------------------------------------
  */
 
@@ -457,6 +480,7 @@ int main(void) {
     tcase_add_test(t, all_experts_selected_is_a_plain_softmax);
     tcase_add_test(t, balance_loss_reaches_every_expert);
     tcase_add_test(t, masked_tokens_enter_nothing);
+    tcase_add_test(t, the_stand_in_gradient_of_topk_weights);
     tcase_add_test(t, silu_is_finite_everywhere);
     tcase_add_test(t, a_users_activation_has_no_reference);
     tcase_add_test(t, duplicate_ids_add_up);
