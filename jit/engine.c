@@ -48,7 +48,6 @@ static kn_status create(kn_engine *e, const kn_engine_options *o) {
     kn_backend *b = e->backend;
     KN_TRY(read_settings(e, o));
     e->facts = b->facts;
-    if (e->sm_limit && e->sm_limit < e->facts.multiprocessors) e->facts.multiprocessors = e->sm_limit;
     e->extents = strcmp(b->ops->kind, "sim") == 0;
     const kn_cache_options cache = {.dir = o->cache_dir,
                                     .read_only = o->cache_read_only,

@@ -36,7 +36,8 @@ typedef struct kn_engine_counters {
 typedef struct kn_engine {
     kn_backend *backend; /* owned */
     kn_cache *cache;
-    kn_device_facts facts; /* the backend's, with sm_limit applied: what planners see */
+    kn_device_facts facts; /* the backend's; planners choose tiles for the whole device and bound only grids by
+                              kn_problem.sm_limit */
     int on_miss, shapes;
     bool portable;
     bool extents; /* the backend wants to know what a launch may touch */

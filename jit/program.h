@@ -26,8 +26,8 @@ enum {
     KN_MAX_OPTIONS = 24,
     KN_MAX_KERNELS = 12, /* of one program */
     KN_MAX_LAUNCHES = 12,
-    KN_MAX_BINDINGS = 48, /* of one launch */
-    KN_MAX_MAPS = 12,     /* tensor maps of one program */
+    KN_MAX_BINDINGS = 56, /* of one launch */
+    KN_MAX_MAPS = 24,     /* tensor maps of one program */
     KN_MAX_SLICES = 32    /* of one program's workspace */
 };
 

@@ -1,4 +1,4 @@
-/* ops/gemm: what every product has in common whatever path it takes: tile maps, bindings, the store epilogue. */
+/* ops/gemm: what every product has in common whatever path it takes: tile maps, bindings, the epilogue's parameters. */
 #include "ops/gemm.h"
 
 #include "ops/gemm_internal.h"
@@ -9,13 +9,6 @@ int64_t kn_gemm_tile_m(const kn_gemm *g, const kn_problem *p, const kn_target *t
     (void)p;
     (void)target;
     return kn_gemm_portable_tile(g).bm;
-}
-
-int64_t kn_gemm_row_partials(const kn_gemm *g, const kn_problem *p, const kn_target *target) {
-    (void)p;
-    (void)target;
-    kn_gemm_tile t = kn_gemm_portable_tile(g);
-    return kn_ceil_div(g->n, t.bn) * t.warps_n;
 }
 
 int64_t kn_gemm_tile_map_entries(int64_t rows, int64_t n_groups, int64_t tile_m) {
@@ -50,12 +43,16 @@ static bool is_store(const kn_gemm *g) {
     return strcmp(g->epilogue, "store") == 0;
 }
 
+/* Whether the epilogue's rows can be taken 16 bytes at a time. */
+bool kn_gemm_epilogue_is_wide(const kn_gemm *g) {
+    return g->n % 8 == 0 && (is_store(g) ? g->d.align_log2 : g->epi_align_log2) >= 4;
+}
+
 void kn_gemm_epilogue_params(const kn_gemm *g, kn_params *params) {
     kn_params_set_name(params, "EPI", g->epilogue);
+    kn_params_set(params, is_store(g) ? "D_VEC" : "ACT_VEC", kn_gemm_epilogue_is_wide(g) ? 8 : 1);
     if (is_store(g)) {
-        int64_t size = kn_dtype_size(g->d.dtype);
         kn_params_set_name(params, "D_T", kn_dtype_name(g->d.dtype));
-        kn_params_set(params, "D_VEC", g->n % 2 == 0 && (1 << g->d.align_log2) >= 2 * size ? 2 : 1);
         kn_params_set(params, "ACCUMULATE", g->accumulate);
     }
     for (uint32_t i = 0; i < g->n_epi_params; i++) {
@@ -95,13 +92,25 @@ void kn_gemm_emit_tile_map(kn_program_builder *b, const kn_gemm *g, const kn_pro
     kn_bind_i32(l, (int32_t)entries);
 }
 
+void kn_gemm_emit_group(kn_program_builder *b, const kn_gemm *const *g, int n, const kn_problem *p,
+                        const kn_device_facts *facts, const kn_target *target) {
+    if (b->status != KN_OK) return;
+    if (n > 0 && kn_gemm_sm90_fits(g, n, p, target)) {
+        kn_gemm_sm90_emit(b, g, n, p, facts);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        const kn_gemm *one[1] = {g[i]};
+        if (g[i]->m == 0 || g[i]->n == 0) continue;
+        if (n > 1 && kn_gemm_sm90_fits(one, 1, p, target)) {
+            kn_gemm_sm90_emit(b, one, 1, p, facts);
+        } else {
+            kn_gemm_portable_emit(b, g[i], p);
+        }
+    }
+}
+
 void kn_gemm_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p, const kn_device_facts *facts,
                   const kn_target *target) {
-    if (b->status != KN_OK) return;
-    if (g->m == 0 || g->n == 0) return;
-    if (kn_gemm_sm90_fits(g, p, target)) {
-        kn_gemm_sm90_emit(b, g, p, facts);
-    } else {
-        kn_gemm_portable_emit(b, g, p);
-    }
+    kn_gemm_emit_group(b, &g, 1, p, facts, target);
 }

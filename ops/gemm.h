@@ -81,19 +81,22 @@ typedef struct kn_gemm {
     const char *epilogue;  /* "store" and so on */
     uint32_t n_epi_params; /* further template parameters of the epilogue */
     kn_param epi_param[KN_GEMM_MAX_EPI_PARAMS];
+    int epi_align_log2;  /* not "store": addresses and rows of its tensors are multiples of 1 << this */
     uint32_t n_epi_bind; /* its kernel arguments, in the order of its epi_params macro */
     kn_binding epi_bind[KN_GEMM_MAX_EPI_BINDINGS];
 } kn_gemm;
 
 /** Rows of the tile that the chosen plan uses along M (for tile maps and for partials along M). */
 int64_t kn_gemm_tile_m(const kn_gemm *g, const kn_problem *p, const kn_target *target);
-/** Number of partial columns that a row reduction of this product writes: [M][that many] floats. */
-int64_t kn_gemm_row_partials(const kn_gemm *g, const kn_problem *p, const kn_target *target);
 /** Entries of the tile map for at most `rows` rows in `n_groups` groups. */
 int64_t kn_gemm_tile_map_entries(int64_t rows, int64_t n_groups, int64_t tile_m);
 
 /** Add the kernel that turns group offsets into the row tile map of a KN_GROUP_M product. */
 void kn_gemm_emit_tile_map(kn_program_builder *b, const kn_gemm *g, const kn_problem *p, const kn_target *target);
+/** Add up to four products of equal majorness, types and depth as one launch where the path allows it (weight gradients
+ * of one operation), else one launch each. Only the last may have more than one segment. */
+void kn_gemm_emit_group(kn_program_builder *b, const kn_gemm *const *g, int n, const kn_problem *p,
+                        const kn_device_facts *facts, const kn_target *target);
 /** Add the product. */
 void kn_gemm_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p, const kn_device_facts *facts,
                   const kn_target *target);

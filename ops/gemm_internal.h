@@ -15,14 +15,16 @@ typedef struct kn_gemm_tile {
 kn_gemm_tile kn_gemm_portable_tile(const kn_gemm *g);
 void kn_gemm_portable_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p);
 
-/* Whether the TMA + wgmma kernel can make this product, and its plan. */
-bool kn_gemm_sm90_fits(const kn_gemm *g, const kn_problem *p, const kn_target *target);
-void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p, const kn_device_facts *facts);
+/* Whether one launch of the TMA + wgmma kernel can make these products, and its plan. */
+bool kn_gemm_sm90_fits(const kn_gemm *const *g, int n, const kn_problem *p, const kn_target *target);
+void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, const kn_problem *p,
+                       const kn_device_facts *facts);
 
-/* Bindings that both paths make: a place, a leading stride, a stride from group to group. */
+/* Bindings that both paths make: a place, a leading stride and a stride from group to group. */
 void kn_gemm_bind_place(kn_launch_spec *l, const kn_place *place);
 void kn_gemm_bind_strides(kn_launch_spec *l, const kn_gemm_operand *o);
 /* The epilogue's parameters and arguments (of "store": from g->d). */
+bool kn_gemm_epilogue_is_wide(const kn_gemm *g);
 void kn_gemm_epilogue_params(const kn_gemm *g, kn_params *params);
 void kn_gemm_bind_epilogue(kn_launch_spec *l, const kn_gemm *g);
 

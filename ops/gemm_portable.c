@@ -78,6 +78,7 @@ static void fill_params(const kn_gemm *g, const kn_problem *p, const kn_gemm_til
     kn_params_set(params, "BN", t->bn);
     kn_params_set(params, "WARPS_M", t->warps_m);
     kn_params_set(params, "WARPS_N", t->warps_n);
+    kn_params_set(params, "KEEP_EMPTY", g->group == KN_GROUP_K && g->accumulate);
     kn_gemm_epilogue_params(g, params);
 }
 

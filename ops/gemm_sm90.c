@@ -1,10 +1,10 @@
 /* ops/gemm_sm90: plans products on the TMA + wgmma kernel, ptx_templates/gemm_sm90.ptxt: bf16 and f16, aligned, on
  * sm_90a.
  *
- * A plan is a tile and a way to share it. Candidates are ranked by an analytic cost in clocks of one multiprocessor,
- * from what an H200 was measured to do (docs/gemm.md): the tensor core's 4096 FLOP a clock, what the L2 delivers to one
- * multiprocessor, whole waves of tiles, a first tile's latency and an epilogue. No candidate changes a bit of the
- * result. */
+ * A plan is a tile, a way to share it, and which operand is wgmma's A ("swap": the weights, so that a ragged number of
+ * tokens is padded to a multiple of 8 alone). Candidates are ranked by an analytic cost in clocks of one
+ * multiprocessor, from what an H200 was measured to do (docs/gemm.md): 4096 FLOP a clock, what the L2 and the memory
+ * deliver, whole waves of tiles, a first tile's latency and an epilogue. No candidate changes a bit of the result. */
 #include "ops/gemm_internal.h"
 
 #include <limits.h>
@@ -13,50 +13,69 @@
 
 enum {
     K_BLOCK = 64,
-    BARRIER_BYTES = 1024, /* mbarriers, and room to align the rings */
+    FIXED_BYTES = 8 * 2304 + 1024, /* the epilogue's patches, mbarriers, alignment */
     FIRST_TILE_CLK = 3000,
-    EPILOGUE_CLK = 1200, /* of a 128 x 128 tile */
-    L2_BYTES_PER_CLK = 64,
+    EPILOGUE_CLK = 1300, /* of a 128 x 128 tile */
     MAX_STAGES = 12,
+    MAX_PROBLEMS = 4,
     MAP_BF16 = 9, /* CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 */
     MAP_F16 = 6,
     SWIZZLE_128B = 3,
     PROMOTE_128B = 2
 };
+static const double L2_BYTES_PER_CLK = 62;    /* of one multiprocessor, neighbours reading the same tiles */
+static const double HBM_BYTES_PER_CLK = 2500; /* of the device, at 1.7 GHz */
 
 typedef struct candidate {
-    bool coop;
+    bool swap, coop;
     int mb, bn;
 } candidate;
 
-/* Measured as enough for all products of the operations: within 2% of the best tile on average. */
-static const candidate candidates[] = {
-    {false, 2, 128}, {false, 2, 192}, {false, 1, 256}, {false, 1, 128}, {false, 1, 64},
-    {false, 2, 64},  {true, 1, 256},  {true, 2, 128},  {false, 2, 96},  {false, 2, 136},
-    {false, 2, 160}, {false, 2, 176}, {false, 2, 200},
+static const struct {
+    bool coop;
+    int mb, bn;
+} shapes[] = {
+    {false, 2, 128}, {false, 2, 192}, {false, 1, 256}, {false, 1, 128}, {false, 1, 64},  {false, 2, 64},
+    {true, 1, 256},  {false, 2, 96},  {false, 2, 112}, {false, 2, 136}, {false, 2, 160}, {false, 2, 176},
+    {false, 2, 200}, {false, 1, 96},  {false, 1, 32},  {false, 2, 32},  {false, 2, 16},
 };
 
 static int tile_rows(const candidate *c) {
     return 64 * c->mb * (c->coop ? 2 : 1);
 }
 
-static bool operand_fits(const kn_gemm_operand *o, kn_dtype dtype) {
-    return o->dtype == dtype && o->align_log2 >= 4;
+static bool operand_fits(const kn_gemm_operand *o, const kn_gemm_operand *like) {
+    return o->dtype == like->dtype && o->depth_contiguous == like->depth_contiguous && o->align_log2 >= 4;
 }
 
-bool kn_gemm_sm90_fits(const kn_gemm *g, const kn_problem *p, const kn_target *target) {
-    if (!target->wgmma || p->portable) return false;
-    kn_dtype dtype = g->segment[0].a.dtype;
-    if (dtype != KN_BF16 && dtype != KN_F16) return false;
-    if (g->a_split != 1 || g->b_split != 1 || g->group != KN_GROUP_NONE || g->gather_dtype != KN_DTYPE_NONE)
-        return false;
-    if (strcmp(g->epilogue, "store") != 0 || g->d.align_log2 < 4 || g->n % 8 != 0) return false;
-    if (g->k_is_tokens && g->n_segments > 1) return false;
-    for (int s = 0; s < g->n_segments; s++) {
-        if (g->segment[s].k == 0) return false;
-        if (!operand_fits(&g->segment[s].a, dtype) || !operand_fits(&g->segment[s].b, dtype)) return false;
+static bool is_one_of(const char *name, const char *const *names) {
+    for (; *names; names++) {
+        if (strcmp(name, *names) == 0) return true;
     }
-    return g->m > 0 && g->m <= INT_MAX - 256 && g->n <= INT_MAX - 256;
+    return false;
+}
+
+bool kn_gemm_sm90_fits(const kn_gemm *const *g, int n, const kn_problem *p, const kn_target *target) {
+    static const char *const epilogues[] = {"store", "swiglu_backward", NULL};
+    const kn_gemm_operand *a = &g[0]->segment[0].a, *b = &g[0]->segment[0].b;
+    if (!target->wgmma || p->portable || n > MAX_PROBLEMS) return false;
+    if ((a->dtype != KN_BF16 && a->dtype != KN_F16) || b->dtype != a->dtype) return false;
+    for (int i = 0; i < n; i++) {
+        const kn_gemm *q = g[i];
+        if (q->a_split != 1 || q->b_split != 1 || q->group != KN_GROUP_NONE || q->gather_dtype != KN_DTYPE_NONE)
+            return false;
+        if (!is_one_of(q->epilogue, epilogues) || !kn_gemm_epilogue_is_wide(q)) return false;
+        if (n > 1 && (strcmp(q->epilogue, "store") != 0 || q->m_is_tokens || q->d.dtype != g[0]->d.dtype ||
+                      q->accumulate != g[0]->accumulate || (i < n - 1 && q->n_segments > 1)))
+            return false;
+        if (q->m == 0 || q->m > INT_MAX - 256 || q->n == 0 || q->n > INT_MAX - 256) return false;
+        if (q->k_is_tokens != g[0]->k_is_tokens) return false;
+        for (int s = 0; s < q->n_segments; s++) {
+            if (q->segment[s].k == 0 || (s == 0 && q->segment[0].k != g[0]->segment[0].k)) return false;
+            if (!operand_fits(&q->segment[s].a, a) || !operand_fits(&q->segment[s].b, b)) return false;
+        }
+    }
+    return true;
 }
 
 static int64_t k_blocks(const kn_gemm *g) {
@@ -70,45 +89,60 @@ static int64_t stage_bytes(const candidate *c) {
 }
 
 static int stages_of(const candidate *c, const kn_device_facts *facts) {
-    int64_t n = ((int64_t)facts->smem_per_block - BARRIER_BYTES) / stage_bytes(c);
+    int64_t n = ((int64_t)facts->smem_per_block - FIXED_BYTES) / stage_bytes(c);
     return n > MAX_STAGES ? MAX_STAGES : (int)n;
 }
 
-static bool is_legal(const candidate *c, const kn_gemm *g, const kn_device_facts *facts) {
-    if (!g->segment[0].b.depth_contiguous && c->bn % 64 != 0) return false;
+static bool is_legal(const candidate *c, const kn_gemm *const *g, int n, const kn_device_facts *facts) {
+    const kn_gemm_operand *columns = c->swap ? &g[0]->segment[0].a : &g[0]->segment[0].b;
+    if (!columns->depth_contiguous && c->bn % 64 != 0) return false;
+    if (c->swap && n > 1) return false;
+    if (c->mb * c->bn > 352 && g[0]->d.dtype == KN_F32) return false; /* its epilogue would spill */
+    if (c->mb * c->bn > 256 && strcmp(g[0]->epilogue, "store") != 0) return false;
     return stages_of(c, facts) >= 3;
 }
 
-/* Clocks of one multiprocessor until the last tile is stored. */
-static double cost_of(const candidate *c, const kn_gemm *g, double sms) {
-    double bm = tile_rows(c), bn = c->bn, blocks = (double)k_blocks(g);
-    double tiles = (double)(kn_ceil_div(g->m, tile_rows(c)) * kn_ceil_div(g->n, c->bn));
-    double waves = (double)kn_ceil_div((int64_t)tiles, (int64_t)sms);
-    double tensor = bm * bn / 32, feed = (bm + bn) * 128 / L2_BYTES_PER_CLK;
-    double epilogue = EPILOGUE_CLK * bm * bn / 16384;
-    double tile = blocks * (tensor > feed ? tensor : feed);
-    /* Ping-pong hides all epilogues but the last, unless they are longer than a tile's products. */
-    double between = c->coop ? tile + epilogue : (tile > epilogue ? tile : epilogue);
-    return FIRST_TILE_CLK + (waves - 1) * between + tile + epilogue;
+static int64_t tiles_of(const candidate *c, const kn_gemm *g) {
+    int64_t m = c->swap ? g->n : g->m, n = c->swap ? g->m : g->n;
+    return kn_ceil_div(m, tile_rows(c)) * kn_ceil_div(n, c->bn);
 }
 
-static candidate choose(const kn_gemm *g, const kn_device_facts *facts, double sms) {
-    candidate best = candidates[0];
+/* Clocks until the last tile is stored. */
+static double cost_of(const candidate *c, const kn_gemm *const *g, int n, double sms) {
+    double bm = tile_rows(c), bn = c->bn, tiles = 0, blocks = 0, bytes = 0;
+    for (int i = 0; i < n; i++) {
+        double k = (double)k_blocks(g[i]) * K_BLOCK;
+        tiles += (double)tiles_of(c, g[i]);
+        blocks += (double)tiles_of(c, g[i]) * (double)k_blocks(g[i]);
+        bytes += 2 * k * (double)(g[i]->m + g[i]->n) + 4.0 * (double)g[i]->m * (double)g[i]->n;
+    }
+    double waves = (double)kn_ceil_div((int64_t)tiles, (int64_t)sms), per_tile = blocks / tiles;
+    double tensor = bm * bn / 32, feed = (bm + bn) * 128 / L2_BYTES_PER_CLK;
+    double epilogue = EPILOGUE_CLK * bm * bn / 16384;
+    double tile = per_tile * (tensor > feed ? tensor : feed);
+    /* Ping-pong hides all epilogues but the last, unless they are longer than a tile's products. */
+    double between = c->coop ? tile + epilogue : (tile > epilogue ? tile : epilogue);
+    double compute = (waves - 1) * between + tile + epilogue, memory = bytes / HBM_BYTES_PER_CLK;
+    return FIRST_TILE_CLK + (compute > memory ? compute : memory) + 1e-3 * compute;
+}
+
+static candidate choose(const kn_gemm *const *g, int n, const kn_device_facts *facts, double sms) {
+    candidate best = {false, false, 2, 128};
     double best_cost = -1;
-    for (size_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++) {
-        const candidate *c = &candidates[i];
-        if (!is_legal(c, g, facts)) continue;
-        double cost = cost_of(c, g, sms);
+    for (size_t i = 0; i < 2 * sizeof shapes / sizeof shapes[0]; i++) {
+        candidate c = {i % 2 != 0, shapes[i / 2].coop, shapes[i / 2].mb, shapes[i / 2].bn};
+        if (!is_legal(&c, g, n, facts)) continue;
+        double cost = cost_of(&c, g, n, sms);
         if (best_cost < 0 || cost < best_cost) {
             best_cost = cost;
-            best = *c;
+            best = c;
         }
     }
     return best;
 }
 
 /* The map of one operand: K-major tiles are one box of 64 k by `rows`; MN-major ones are boxes of 64 rows by 64 k. */
-static int add_map(kn_program_builder *b, const kn_gemm_operand *o, int64_t extent, int64_t k, uint32_t rows) {
+static int add_map(kn_program_builder *b, const kn_gemm_operand *o, int64_t extent, int64_t k, int rows) {
     kn_map_spec m = {.from_workspace = o->place.in_workspace,
                      .arg = (uint8_t)(o->place.in_workspace ? 0 : o->place.arg),
                      .offset_bytes = o->place.offset_bytes,
@@ -120,7 +154,7 @@ static int add_map(kn_program_builder *b, const kn_gemm_operand *o, int64_t exte
     m.map.dim[0] = (uint64_t)(o->depth_contiguous ? k : extent);
     m.map.dim[1] = (uint64_t)(o->depth_contiguous ? extent : k);
     m.map.box[0] = K_BLOCK;
-    m.map.box[1] = o->depth_contiguous ? rows : K_BLOCK;
+    m.map.box[1] = (uint32_t)(o->depth_contiguous ? rows : K_BLOCK);
     if (o->stride_dim >= 0) {
         m.stride_dim[0] = (int8_t)o->stride_dim;
     } else {
@@ -129,52 +163,71 @@ static int add_map(kn_program_builder *b, const kn_gemm_operand *o, int64_t exte
     return kn_add_map(b, &m);
 }
 
-void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p, const kn_device_facts *facts) {
+static void set_sizes(kn_params *params, const candidate *c, const kn_gemm *const *g, int n, bool generic) {
+    for (int i = 0; i < n; i++) {
+        char m_name[4] = {'M', (char)('0' + i), 0}, n_name[4] = {'N', (char)('0' + i), 0};
+        int64_t m = g[i]->m_is_tokens && generic ? -1 : g[i]->m;
+        kn_params_set(params, c->swap ? n_name : m_name, m);
+        kn_params_set(params, c->swap ? m_name : n_name, g[i]->n);
+    }
+    const kn_gemm *last = g[n - 1];
+    for (int s = 0; s < last->n_segments; s++) {
+        char name[4] = {'K', (char)('0' + s), 0};
+        kn_params_set(params, name, last->k_is_tokens && generic ? -1 : last->segment[s].k);
+    }
+    kn_params_set(params, "PROBLEMS", n);
+    kn_params_set(params, "SEGMENTS", last->n_segments);
+    kn_params_set(params, "SPLIT_FROM", n > 1 && last->n_segments > 1 ? n - 1 : 0);
+}
+
+static void fill_params(kn_params *params, const candidate *c, const kn_gemm *const *g, int n, const kn_problem *p,
+                        const kn_device_facts *facts) {
+    const kn_gemm_operand *a = &g[0]->segment[0].a, *b = &g[0]->segment[0].b;
+    kn_params_set_name(params, "SYMBOL", g[0]->symbol);
+    set_sizes(params, c, g, n, p->generic);
+    kn_params_set_name(params, "T", kn_dtype_name(a->dtype));
+    kn_params_set_name(params, "A_MAJOR", (c->swap ? b : a)->depth_contiguous ? "k" : "mn");
+    kn_params_set_name(params, "B_MAJOR", (c->swap ? a : b)->depth_contiguous ? "k" : "mn");
+    kn_params_set(params, "SWAP", c->swap);
+    kn_params_set_name(params, "MODE", c->coop ? "coop" : "pingpong");
+    kn_params_set(params, "MB", c->mb);
+    kn_params_set(params, "BN", c->bn);
+    kn_params_set(params, "STAGES", stages_of(c, facts));
+    kn_params_set(params, "RASTER", 8);
+    kn_gemm_epilogue_params(g[0], params);
+}
+
+void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, const kn_problem *p,
+                       const kn_device_facts *facts) {
     int64_t sms = facts->multiprocessors ? facts->multiprocessors : 1;
     /* A limit on the grid must not change the tile: it is planned for the whole device. */
-    candidate c = choose(g, facts, (double)sms);
+    candidate c = choose(g, n, facts, (double)sms);
     if (p->sm_limit && p->sm_limit < sms) sms = p->sm_limit;
-    int bm = tile_rows(&c);
-    int64_t tiles = kn_ceil_div(g->m, bm) * kn_ceil_div(g->n, c.bn);
+    int64_t tiles = 0;
+    for (int i = 0; i < n; i++) tiles += tiles_of(&c, g[i]);
     if (tiles > INT_MAX) {
-        b->status = kn_fail(KN_E_SHAPE, "a product of %lld x %lld has %lld tiles; at most 2^31", (long long)g->m,
-                            (long long)g->n, (long long)tiles);
+        b->status = kn_fail(KN_E_SHAPE, "a product of %lld x %lld has %lld tiles; at most 2^31", (long long)g[0]->m,
+                            (long long)g[0]->n, (long long)tiles);
         return;
     }
     int kernel;
-    kn_params *params = kn_add_kernel(b, "gemm_sm90.ptxt", &kernel);
-    kn_params_set_name(params, "SYMBOL", g->symbol);
-    kn_params_set(params, "M", g->m_is_tokens && p->generic ? -1 : g->m);
-    kn_params_set(params, "N", g->n);
-    kn_params_set(params, "SEGMENTS", g->n_segments);
-    for (int s = 0; s < KN_GEMM_MAX_SEGMENTS; s++) {
-        char name[4] = {'K', (char)('0' + s), 0};
-        int64_t k = s < g->n_segments ? g->segment[s].k : 0;
-        kn_params_set(params, name, g->k_is_tokens && p->generic && s == 0 ? -1 : k);
-    }
-    kn_params_set_name(params, "T", kn_dtype_name(g->segment[0].a.dtype));
-    kn_params_set_name(params, "A_MAJOR", g->segment[0].a.depth_contiguous ? "k" : "mn");
-    kn_params_set_name(params, "B_MAJOR", g->segment[0].b.depth_contiguous ? "k" : "mn");
-    kn_params_set_name(params, "MODE", c.coop ? "coop" : "pingpong");
-    kn_params_set(params, "MB", c.mb);
-    kn_params_set(params, "BN", c.bn);
-    kn_params_set(params, "STAGES", stages_of(&c, facts));
-    kn_params_set_name(params, "EPI", g->epilogue);
-    kn_params_set_name(params, "D_T", kn_dtype_name(g->d.dtype));
-    kn_params_set(params, "ACCUMULATE", g->accumulate);
-
+    fill_params(kn_add_kernel(b, "gemm_sm90.ptxt", &kernel), &c, g, n, p, facts);
     kn_launch_spec *l = kn_add_launch(b, kernel, (uint32_t)(tiles < sms ? tiles : sms), 1, 1);
     l->dependent = true;
-    for (int s = 0; s < g->n_segments; s++) {
-        kn_bind_map(l, add_map(b, &g->segment[s].a, g->m, g->segment[s].k, (uint32_t)bm));
-        kn_bind_map(l, add_map(b, &g->segment[s].b, g->n, g->segment[s].k, (uint32_t)c.bn));
+    int segments = g[n - 1]->n_segments;
+    for (int i = 0; i < n; i++) {
+        for (int s = 0; s < segments; s++) {
+            /* Problems of one segment never read the maps of the others. */
+            int from = s < g[i]->n_segments ? s : 0;
+            const kn_gemm_operand *pa = &g[i]->segment[from].a, *pb = &g[i]->segment[from].b;
+            int64_t k = g[i]->segment[from].k;
+            kn_bind_map(l,
+                        c.swap ? add_map(b, pb, g[i]->n, k, tile_rows(&c)) : add_map(b, pa, g[i]->m, k, tile_rows(&c)));
+            kn_bind_map(l, c.swap ? add_map(b, pa, g[i]->m, k, c.bn) : add_map(b, pb, g[i]->n, k, c.bn));
+        }
     }
-    kn_gemm_bind_place(l, &g->d.place);
-    if (g->d.stride_dim >= 0) {
-        kn_bind_stride(l, g->d.place.arg, g->d.stride_dim);
-    } else {
-        kn_bind_i64(l, g->d.stride_elems);
-    }
-    kn_bind_i32(l, (int32_t)g->m);
-    kn_bind_i32(l, (int32_t)g->segment[0].k);
+    for (int i = 0; i < n; i++) kn_gemm_bind_epilogue(l, g[i]);
+    kn_bind_i32(l, (int32_t)(c.swap ? g[0]->n : g[0]->m));
+    kn_bind_i32(l, (int32_t)(c.swap ? g[0]->m : g[0]->n));
+    for (int s = 0; s < KN_GEMM_MAX_SEGMENTS; s++) kn_bind_i32(l, s < segments ? (int32_t)g[n - 1]->segment[s].k : 0);
 }
