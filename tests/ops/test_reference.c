@@ -441,6 +441,38 @@ START_TEST(forms_of_routed_experts_agree) {
 }
 END_TEST
 
+/* Gaps between rows, either axis of products contiguous, and 32-bit ids change nothing. */
+START_TEST(layouts_do_not_matter) {
+    static const char *const ops[] = {"load_balance_backward", "router_backward",         "expert_mlp_backward",
+                                      "moe_layer_backward",    "routed_experts_backward", "gemm",
+                                      "grouped_gemm"};
+    kn_gen_config c = kn_gen_defaults(ops[_i]);
+    kn_gen *compact, *spread;
+    c.absent = 0;
+    c.skip_percent = 10;
+    c.options.common.accumulate = 1;
+    ck_assert_ok(kn_gen_make(&c, &compact));
+    c.gap = 5;
+    c.id_dtype = KN_I32;
+    if (_i >= 5) c.swapped = 3;
+    ck_assert_ok(kn_gen_make(&c, &spread));
+    ck_assert_ok(kn_gen_reference(compact));
+    ck_assert_ok(kn_gen_reference(spread));
+    for (int o = 0; o < compact->op.n_outputs; o++) {
+        int64_t n = kn_gen_elements(compact, compact->op.n_args - compact->op.n_outputs + o);
+        ck_assert_mem_eq(compact->exact[o], spread->exact[o], (size_t)n * sizeof(double));
+        ck_assert_mem_eq(compact->magnitude[o], spread->magnitude[o], (size_t)n * sizeof(double));
+        double sum = 0;
+        for (int64_t i = 0; i < n; i++) sum += fabs(compact->exact[o][i]);
+        ck_assert(sum > 0);
+    }
+    kn_gen_store_exact(spread);
+    ck_assert_ok(kn_gen_check(spread));
+    kn_gen_free(compact);
+    kn_gen_free(spread);
+}
+END_TEST
+
 START_TEST(grouped_products_are_products) {
     for (int ragged = 0; ragged < 2; ragged++) {
         kn_gen_config c = kn_gen_defaults("grouped_gemm");
@@ -487,6 +519,7 @@ int main(void) {
     tcase_add_test(t, skipped_rows_may_hold_anything);
     tcase_add_test(t, accumulation_reads_the_output);
     tcase_add_test(t, forms_of_routed_experts_agree);
+    tcase_add_loop_test(t, layouts_do_not_matter, 0, 7);
     tcase_add_test(t, grouped_products_are_products);
     suite_add_tcase(suite, t);
     return kn_run_suite(suite);
