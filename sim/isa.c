@@ -141,20 +141,17 @@ typedef struct part {
     size_t len;
 } part;
 
-/* One modifier against one pattern element without its `?`. */
-static bool fits(const part *mod, const char *element, size_t len) {
+/* Is the modifier one of the alternatives "a|b|SET"? A set's own alternatives are plain. */
+static bool fits(const part *mod, const char *alternatives, size_t len) {
     uint16_t shape[3];
-    if (equals("SHAPE", element, len)) return parse_shape(mod->text, mod->len, shape);
-    const char *set = kn_isa_set(element, len);
-    if (set) {
-        element = set;
-        len = strlen(set);
-    }
-    for (const char *end = element + len; element < end;) {
-        const char *bar = memchr(element, '|', (size_t)(end - element));
-        size_t n = (size_t)((bar ? bar : end) - element);
-        if (n == mod->len && memcmp(element, mod->text, n) == 0) return true;
-        element += n + 1;
+    for (const char *at = alternatives, *end = at + len; at < end;) {
+        const char *bar = memchr(at, '|', (size_t)(end - at));
+        size_t n = (size_t)((bar ? bar : end) - at);
+        const char *set = at[0] >= 'A' && at[0] <= 'Z' ? kn_isa_set(at, n) : NULL;
+        if (set && fits(mod, set, strlen(set))) return true;
+        if (n == mod->len && memcmp(at, mod->text, n) == 0) return true;
+        if (equals("SHAPE", at, n) && parse_shape(mod->text, mod->len, shape)) return true;
+        at += n + 1;
     }
     return false;
 }
