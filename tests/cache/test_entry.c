@@ -152,7 +152,8 @@ START_TEST(lies_under_a_right_checksum) {
         {12, 65536, 4},      {16, 4096, 4},       {20, 1 << 21, 4},
         {24, UINT64_MAX, 8}, {12, 8, 4},          {16, 13, 4},
         {64 + 39, 0, 4},     {64 + 39 + 4, 0, 1}, {64 + 39 + 4, 255, 1},
-        {64 + 8, 0, 1},      {64 + 25, 0, 1},
+        {64 + 8, 0, 1},      {64 + 25, 0, 1},     {64 + 39, 0xfd2fb527, 4}, /* an older zstd format */
+
     };
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         unsigned char *bytes = encode(&in, &len);
@@ -166,6 +167,11 @@ START_TEST(lies_under_a_right_checksum) {
     reseal(bytes, len);
     ck_assert_ok(decode(bytes, len, &b)); /* reseal itself is right */
     kn_blob_release(b);
+    unsigned char *longer = calloc(1, len + 1);
+    memcpy(longer, bytes, len);
+    reseal(longer, len + 1);
+    ck_assert_fails(decode(longer, len + 1, &b), KN_E_FORMAT, "its header says");
+    free(longer);
     kn_free(bytes);
 }
 END_TEST

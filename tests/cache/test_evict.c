@@ -178,6 +178,24 @@ START_TEST(odd_limits) {
 }
 END_TEST
 
+/* Others fill the directory meanwhile: seen when enough has been added ourselves, or some time has passed. */
+START_TEST(additions_of_others) {
+    kn_cache *c = open_bounded(LIMIT), *other = open_bounded(10 * LIMIT);
+    publish_number(c, 1, ENTRY);
+    for (int i = 0; i < 150; i++) publish_number(other, 1000 + i, ENTRY);
+    ck_assert_uint_gt(disk_usage(in_scratch("c")), LIMIT);
+    if (_i == 0) {
+        for (int i = 10; i < 14; i++) publish_number(c, i, ENTRY);
+    } else {
+        sleep(11);
+        publish_number(c, 2, 100);
+    }
+    ck_assert_uint_le(disk_usage(in_scratch("c")), LIMIT);
+    kn_cache_close(c);
+    kn_cache_close(other);
+}
+END_TEST
+
 /* Four processes fill one directory: the bound holds when they are done, and all they say is the truth. */
 START_TEST(several_processes) {
     enum { P = 4 };
@@ -214,5 +232,6 @@ int main(void) {
     tcase_add_test(t, leftovers);
     tcase_add_test(t, odd_limits);
     tcase_add_test(t, several_processes);
+    tcase_add_loop_test(t, additions_of_others, 0, run_long() ? 2 : 1);
     return kn_run_suite(s);
 }

@@ -2,6 +2,7 @@
  * counters. */
 #define _GNU_SOURCE
 #include "cache/cache_support.h"
+#include "cache/store_dir.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -125,7 +126,54 @@ START_TEST(order_and_skip) {
     check_text(c, 1, "this assembler's");
     check_text(c, 2, "pack 2");
     kn_cache_close(c);
+
+    /* Nothing is left: the memory layer does not bring back what failed, the pack is read again. */
+    const kn_cache_options o = {.dir = "off", .read_only = in_scratch("p1")};
+    ck_assert_ok(kn_cache_open(&o, &c));
+    check_text(c, 0, "pack 1");
+    check_text(c, 1, NULL);
+    check_text(c, 0, "pack 1");
+    ck_assert_uint_eq(stats_of(c).hits_memory, 0);
+    ck_assert_uint_eq(stats_of(c).hits_read_only, 2);
+    kn_cache_close(c);
     ck_assert_int_eq(warnings(), 0);
+}
+END_TEST
+
+/* Of several foreign assemblers' entries in a read-only directory the first by name counts, on every machine. */
+START_TEST(first_by_name) {
+    enum { N = 12 };
+    kn_key k = key_of(1);
+    char first[33] = "", want[24] = "";
+    kn_cache *c = open_cache(in_scratch("ro"));
+    for (int i = 0; i < N; i++) {
+        char assembler[24], name[33];
+        kn_lookup q;
+        snprintf(assembler, sizeof assembler, "assembler %d", i);
+        publish_text(c, assembler, assembler);
+        ck_assert_ok(kn_lookup_init(&q, k.bytes.data, k.bytes.len, assembler));
+        kn_digest_hex(q.name_digest, name);
+        if (i > 0 && strcmp(name, first) > 0) continue;
+        memcpy(first, name, sizeof first);
+        memcpy(want, assembler, sizeof want);
+    }
+    kn_cache_close(c);
+    const kn_cache_options o = {.dir = "off", .read_only = in_scratch("ro")};
+    ck_assert_ok(kn_cache_open(&o, &c));
+    check_text(c, 0, want);
+    kn_cache_close(c);
+    /* A damaged one is passed over. */
+    char file[600];
+    snprintf(file, sizeof file, "%s", only_file(in_scratch("ro"), first));
+    spew(file, "junk", 4);
+    ck_assert_ok(kn_cache_open(&o, &c));
+    const kn_blob *b = find_text(c, 0);
+    ck_assert_ptr_nonnull(b);
+    ck_assert_str_ne(b->payload, want);
+    kn_blob_release(b);
+    ck_assert_uint_eq(stats_of(c).rejected, 1);
+    kn_cache_close(c);
+    kn_key_free(&k);
 }
 END_TEST
 
@@ -248,6 +296,7 @@ int main(void) {
     TCase *t = scratch_case(s, "all");
     tcase_add_test(t, round_trip);
     tcase_add_test(t, order_and_skip);
+    tcase_add_test(t, first_by_name);
     tcase_add_test(t, read_only_means_it);
     tcase_add_test(t, no_read_only_for_overridden_templates);
     tcase_add_test(t, memory_alone);

@@ -246,6 +246,16 @@ START_TEST(truncated_pack_is_told) {
 }
 END_TEST
 
+static void reseal_footer(unsigned char *bytes, size_t len, size_t index, size_t index_len) {
+    unsigned char *sealed = malloc(48 + index_len);
+    memcpy(sealed, bytes + len - 64, 48);
+    memcpy(sealed + 48, bytes + index, index_len);
+    kn_digest sum = kn_hash(sealed, 48 + index_len);
+    kn_put_u64(bytes + len - 64 + 48, sum.lo);
+    kn_put_u64(bytes + len - 64 + 56, sum.hi);
+    free(sealed);
+}
+
 /* An index whose checksum is right but whose rows point anywhere: what a hostile pack may hold. */
 START_TEST(hostile_index) {
     size_t len;
@@ -272,20 +282,34 @@ START_TEST(hostile_index) {
         {len - 64 + 16, UINT64_MAX},
     };
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
-        unsigned char *bytes = malloc(len), *sealed = malloc(48 + 64);
+        unsigned char *bytes = malloc(len);
         memcpy(bytes, good, len);
         kn_put_u64(bytes + lies[i].at, lies[i].value);
-        memcpy(sealed, bytes + len - 64, 48);
-        memcpy(sealed + 48, bytes + index, 64);
-        kn_digest sum = kn_hash(sealed, 48 + 64);
-        kn_put_u64(bytes + len - 64 + 48, sum.lo);
-        kn_put_u64(bytes + len - 64 + 56, sum.hi);
+        reseal_footer(bytes, len, index, 64);
         int got = count_good(bytes, len, 2);
         ck_assert_msg(got == 2, "lie %zu: %d", i, got); /* the records themselves are whole */
         free(bytes);
-        free(sealed);
     }
     free(good);
+}
+END_TEST
+
+/* Rows that lead to each other's records: the stored key decides, so nothing wrong is handed out. */
+START_TEST(index_leads_elsewhere) {
+    size_t len;
+    unsigned char *bytes = slurp(make_pack("p", 0, 2), &len), place[16];
+    size_t index = (size_t)kn_get_u64(bytes + len - 64 + 16);
+    memcpy(place, bytes + index + 16, 16);
+    memcpy(bytes + index + 16, bytes + index + 48, 16);
+    memcpy(bytes + index + 48, place, 16);
+    reseal_footer(bytes, len, index, 64);
+    ck_assert_int_eq(count_good(bytes, len, 2), 0);
+    spew(in_scratch("p"), bytes, len);
+    kn_cache *c = open_on(in_scratch("p"));
+    ck_assert(!has_number(c, 0, LEN));
+    ck_assert_uint_eq(stats_of(c).rejected, 1);
+    kn_cache_close(c);
+    free(bytes);
 }
 END_TEST
 
@@ -365,6 +389,7 @@ int main(void) {
     tcase_add_test(t, trailing_junk_and_foreign_files);
     tcase_add_test(t, truncated_pack_is_told);
     tcase_add_test(t, hostile_index);
+    tcase_add_test(t, index_leads_elsewhere);
     tcase_add_test(t, merge_takes_the_first);
     tcase_add_test(t, relocated);
     return kn_run_suite(s);
