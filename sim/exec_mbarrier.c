@@ -1,4 +1,5 @@
 /* exec_mbarrier: the mbarrier instructions, and what asynchronous work does to mbarriers. */
+#include "sim/exec_copy.h"
 #include "sim/units.h"
 
 /* ---- places
@@ -72,13 +73,13 @@ kn_status kn_bar_at(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, uint6
     return KN_OK;
 }
 
-void kn_bar_fence(kn_warp *w) {
+void kn_bar_fence(kn_warp *w, uint32_t lanes) {
     kn_cluster *c = w->cta->cluster;
     for (uint32_t k = 0; k < c->n_ctas; k++) {
         kn_cta_units *u = c->ctas[k].units;
         for (kn_bar_slot *s = u ? u->bars : NULL; s; s = s->next) {
             if (s->fenced) continue;
-            for (uint32_t mask = w->g->mask; mask && !s->fenced; mask &= mask - 1)
+            for (uint32_t mask = lanes; mask && !s->fenced; mask &= mask - 1)
                 s->fenced = init_known(w, s, (uint32_t)__builtin_ctz(mask));
         }
     }
@@ -354,4 +355,62 @@ kn_status kn_x_mbar_pending(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_
     KN_TRY(kn_src64(m, w, i, &i->op[1], active, room, &state));
     for (int lane = 0; lane < 32; lane++) count[lane] = active >> lane & 1 ? kn_mbar_state_pending(state[lane]) : 0;
     return kn_put32(m, w, i, &i->op[0], active, count);
+}
+
+/* ---- cp.async.mbarrier.arrive: an arrival when the thread's cp.async so far have landed
+ * ---------------------------------- */
+
+typedef struct copy_arrival {
+    kn_bar_slot *slot;
+    uint64_t mark;
+} copy_arrival;
+
+static kn_status arrive_behind_copies(kn_machine *m, kn_async *a) {
+    copy_arrival *c = a->data;
+    if (!kn_copy_done(a->warp, a->lane, c->mark)) return KN_NOT_READY;
+    KN_TRY(kn_copy_publish(m, a->warp, a->lane, c->mark));
+    if (c->slot->arrived) KN_TRY(kn_hb_release(m, a->warp, 1u << a->lane, &c->slot->arrived->vc));
+    return kn_bar_arrive(m, a->warp, a->insn, a->lane, c->slot, 1);
+}
+
+kn_status kn_x_copy_arrive(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
+    uint64_t addr[32];
+    bool counts_itself = strstr(i->text, ".noinc") == NULL;
+    KN_TRY(kn_units_shared(m, w, i, &i->op[0], i->space[0], active, addr));
+    for (uint32_t mask = active; mask; mask &= mask - 1) {
+        int lane = __builtin_ctz(mask);
+        kn_bar_slot *s = NULL;
+        kn_async *a = NULL;
+        KN_TRY(kn_bar_at(m, w, i, lane, addr[lane], false, &s));
+        const char *why = counts_itself ? kn_mbar_add_pending(&s->b) : NULL;
+        if (why) return broken(m, w, i, lane, s, why);
+        KN_TRY(kn_async_begin(m, w, i, lane, arrive_behind_copies, sizeof(copy_arrival), &a));
+        *(copy_arrival *)a->data = (copy_arrival){s, kn_copy_mark(w)};
+    }
+    return KN_OK;
+}
+
+/* ---- fences of the asynchronous proxy
+ * -------------------------------------------------------------------------------------- */
+
+kn_status kn_x_fence_proxy(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
+    bool all = i->space[0] == KN_SPACE_GENERIC;
+    kn_bar_fence(w, active);
+    return kn_hb_fence_proxy(m, w, active, all || i->space[0] != KN_SPACE_GLOBAL,
+                             all || i->space[0] == KN_SPACE_GLOBAL);
+}
+
+kn_status kn_x_fence_init(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
+    (void)i;
+    kn_bar_fence(w, active);
+    return kn_hb_fence_init(m, w, active);
+}
+
+/* Nothing here depends on aliases of addresses. */
+kn_status kn_x_fence_alias(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
+    (void)m;
+    (void)w;
+    (void)i;
+    (void)active;
+    return KN_OK;
 }

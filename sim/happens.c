@@ -4,7 +4,6 @@
 #include "base/alloc.h"
 #include "sim/fault.h"
 #include "sim/ptx_module.h"
-#include "sim/units.h"
 
 #include <stdio.h>
 
@@ -364,19 +363,8 @@ static kn_status fence_memory(kn_machine *m, kn_warp *w, uint32_t lanes) {
 }
 
 static kn_status on_fence(kn_machine *m, kn_warp *w, const kn_insn *i) {
-    uint32_t lanes = w->g->mask;
-    if (strstr(i->text, "proxy")) {
-        if (!strstr(i->text, "proxy.async")) return KN_OK; /* alias, tensormap: nothing here depends on them */
-        bool any = !strstr(i->text, "async.shared") && !strstr(i->text, "async.global");
-        kn_bar_fence(w);
-        return kn_hb_fence_proxy(m, w, lanes, any || strstr(i->text, "async.shared"),
-                                 any || strstr(i->text, "async.global"));
-    }
-    if (strstr(i->text, "mbarrier_init")) {
-        kn_bar_fence(w);
-        return kn_hb_fence_init(m, w, lanes);
-    }
-    return fence_memory(m, w, lanes);
+    (void)i;
+    return fence_memory(m, w, w->g->mask);
 }
 
 static kn_status on_exit(kn_machine *m, kn_warp *w) {

@@ -36,7 +36,7 @@ kn_status kn_bar_complete_tx(kn_machine *m, kn_warp *w, const kn_insn *i, int la
 /** An arrival whose release the caller has done already (on s->arrived). */
 kn_status kn_bar_arrive(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, kn_bar_slot *s, uint32_t count);
 /** fence.mbarrier_init or fence.proxy.async by w: inits that it knows of are now fit for the asynchronous proxy. */
-void kn_bar_fence(kn_warp *w);
+void kn_bar_fence(kn_warp *w, uint32_t lanes);
 
 /* ---- warps and CTAs
  * --------------------------------------------------------------------------------------------------- */

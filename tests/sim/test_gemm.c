@@ -1,0 +1,75 @@
+/* The pipelined TMA + wgmma kernels on the simulator: exact on integers, close to float64 on random data, the same for
+ * every schedule, ragged sizes too, and fast enough. */
+#include "base/clock.h"
+#include "gemm_run.h"
+
+static void run_one(const char *file, uint32_t m, uint32_t n, uint32_t k, uint32_t ctas, bool integers, uint64_t seed) {
+    gemm g;
+    size_t len;
+    char *ptx = run_read(file, &len);
+    kn_sim_module *module = run_parse(ptx, len);
+    gemm_open(&g, file, m, n, k, ctas);
+    gemm_fill(&g, integers);
+    g.launch.seed = seed;
+    ck_assert_ok(kn_sim_run(module, NULL, &g.launch, NULL));
+    double e = gemm_error(&g);
+    ck_assert_msg(e <= (integers ? 0 : 1e-6), "%s %ux%ux%u seed %llu: error %g", file, m, n, k,
+                  (unsigned long long)seed, e);
+    gemm_close(&g);
+    kn_sim_free(module);
+    kn_free(ptx);
+}
+
+START_TEST(right_on_integers) {
+    run_one("gemm_kk.ptx", 256, 256, 320, 2, true, 1);
+    run_one("gemm_mn.ptx", 256, 256, 320, 2, true, 2);
+    run_one("gemm_cluster.ptx", 512, 256, 320, 4, true, 3);
+}
+END_TEST
+
+START_TEST(right_on_random_data) {
+    run_one("gemm_kk.ptx", 200, 136, 328, 3, false, 4);
+    run_one("gemm_mn.ptx", 200, 136, 328, 1, false, 5);
+    run_one("gemm_cluster.ptx", 200, 136, 328, 2, false, 6);
+}
+END_TEST
+
+START_TEST(right_for_every_schedule) {
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        run_one("gemm_kk.ptx", 128, 256, 320, 1, true, seed);
+        run_one("gemm_mn.ptx", 128, 256, 320, 1, true, seed);
+        run_one("gemm_cluster.ptx", 256, 256, 320, 2, true, seed);
+    }
+}
+END_TEST
+
+START_TEST(fast_enough) {
+    gemm g;
+    size_t len;
+    char *ptx = run_read("gemm_kk.ptx", &len);
+    kn_sim_module *module = run_parse(ptx, len);
+    kn_sim_stats stats;
+    gemm_open(&g, "gemm_kk.ptx", 512, 512, 512, 16);
+    gemm_fill(&g, false);
+    uint64_t t = kn_clock_ns();
+    ck_assert_ok(kn_sim_run(module, NULL, &g.launch, &stats));
+    double s = (double)(kn_clock_ns() - t) * 1e-9;
+    printf("512x512x512: %.2f s, %.1f million warp instructions a second, %.1f GFLOP\n", s,
+           (double)stats.warp_instructions / s * 1e-6, (double)stats.mma_flops * 1e-9);
+    ck_assert_uint_eq(stats.mma_flops, 2ull * 512 * 512 * 512);
+    gemm_close(&g);
+    kn_sim_free(module);
+    kn_free(ptx);
+}
+END_TEST
+
+int main(void) {
+    Suite *s = suite_create("sim/gemm");
+    TCase *t = tcase_create("gemm");
+    tcase_add_test(t, right_on_integers);
+    tcase_add_test(t, right_on_random_data);
+    tcase_add_test(t, right_for_every_schedule);
+    tcase_add_test(t, fast_enough);
+    suite_add_tcase(s, t);
+    return kn_run_suite(s);
+}
