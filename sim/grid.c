@@ -178,31 +178,36 @@ static kn_status admit(interleaver *s) {
     return st;
 }
 
+/* One slice of a resident cluster. It is idle when it has neither written nor changed anything others could wait for.
+ */
+static kn_status run_slice(interleaver *s, kn_cluster *c, uint64_t instructions, bool *done) {
+    uint64_t epoch = c->epoch, stored = s->m->stats.bytes_stored;
+    s->m->cluster = c;
+    kn_status st = kn_cluster_run(s->m, instructions, done);
+    c->idle = c->epoch == epoch && s->m->stats.bytes_stored == stored ? c->idle + 1 : 0;
+    if (st != KN_OK) report(s->p, c->index, st);
+    return st;
+}
+
+static bool all_idle(const interleaver *s) {
+    for (uint32_t k = 0; k < s->n; k++)
+        if (s->resident[k]->idle < 3) return false;
+    return true;
+}
+
 static kn_status interleave(interleaver *s, uint32_t window) {
     kn_run *run = s->p->run;
     kn_habits habits = kn_habits_of(run->launch->seed);
-    uint32_t slices = 0;
     while (s->n > 0 || s->p->next < run->n_clusters) {
-        bool starving = slices > 64 * s->n;
-        while (s->p->next < run->n_clusters && s->n < s->limit && (s->n < window || starving)) {
-            KN_TRY(admit(s));
-            starving = false;
-            slices = 0;
-        }
+        while (s->p->next < run->n_clusters && s->n < s->limit && (s->n < window || all_idle(s))) KN_TRY(admit(s));
         uint32_t at = kn_choose(s->m, s->n);
-        kn_cluster *c = s->m->cluster = s->resident[at];
+        kn_cluster *c = s->resident[at];
         bool done = false;
-        kn_status st = kn_cluster_run(s->m, 1 + kn_choose(s->m, 4 * habits.quantum), &done);
-        if (st != KN_OK) {
-            report(s->p, c->index, st);
-            return st;
-        }
-        slices++;
+        KN_TRY(run_slice(s, c, 1 + kn_choose(s->m, 4 * habits.quantum), &done));
         if (!done) continue;
         kn_cluster_end(s->m, c);
         s->resident[at] = s->resident[--s->n];
         s->resident[s->n] = c; /* its memory is used again */
-        slices = 0;
     }
     return KN_OK;
 }

@@ -305,7 +305,7 @@ struct kn_cluster {
     kn_async **pending;
     uint32_t n_pending, room_pending;
     uint64_t next_order;
-    uint64_t idle; /* yields since the last progress */
+    uint64_t idle; /* slices in a row without progress (grid.c) */
     kn_barrier cluster_bar;
     kn_arena arena; /* lives as long as the cluster */
     void *units;
@@ -343,7 +343,6 @@ static inline uint32_t kn_choose(kn_machine *m, uint32_t n) {
 /** State has changed that a blocked instruction of this cluster may be waiting for. */
 static inline void kn_wake(kn_cluster *c) {
     c->epoch++;
-    c->idle = 0;
 }
 
 /** A fault at instruction `i` of warp `w`, lane or -1: KN_E_SIM "template line: CTA, warp, lane: instruction: ...". */
@@ -446,9 +445,9 @@ typedef struct kn_hb_ops {
     /* A ld/st/atom/red/ldmatrix/stmatrix/cp.async access, after all other checks and before the data move. Release and
      * acquire on an address are part of it (sem). */
     kn_status (*access)(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_access *a);
-    kn_status (*release)(kn_machine *m, kn_warp *w, void **object);  /* barrier arrival */
-    kn_status (*acquire)(kn_machine *m, kn_warp *w, void **object);  /* barrier passed */
-    kn_status (*fence)(kn_machine *m, kn_warp *w, const kn_insn *i); /* fence.*, membar.*: reads i->m */
+    kn_status (*release)(kn_machine *m, kn_warp *w, void **object);    /* barrier arrival */
+    kn_status (*acquire)(kn_machine *m, kn_warp *w, void **object);    /* barrier passed */
+    kn_status (*fence)(kn_machine *m, kn_warp *w, const kn_insn *i);   /* fence.*, membar.*: reads i->m */
     kn_status (*warp_sync)(kn_machine *m, kn_warp *w, uint32_t lanes); /* bar.warp.sync: lanes have met */
     kn_status (*warp_exit)(kn_machine *m, kn_warp *w);
 } kn_hb_ops;
