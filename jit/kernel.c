@@ -49,7 +49,10 @@ void kn_kernel_table_free(kn_engine *e) {
         while (t->bucket[i]) {
             kn_kernel *k = t->bucket[i];
             t->bucket[i] = k->next;
-            if (!k->pinned) unload(e, k);
+            if (k->pinned)
+                free_kernel(k); /* its module stays: a captured graph may launch it */
+            else
+                unload(e, k);
         }
     }
     pthread_cond_destroy(&t->changed);

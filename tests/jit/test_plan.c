@@ -227,10 +227,12 @@ START_TEST(captured_plans_are_pinned) {
     ck_assert_ptr_eq(again->launches[0].kernel->module, module);
     kn_plan_release(e, again);
     int loads = device.loads;
+    void *faults = e->faults_host; /* stays as well */
     kn_engine_destroy(e);
     e = NULL;
     ck_assert_int_eq(device.unloads, loads - 1); /* not even at the end */
     free(module);
+    free(faults);
 }
 END_TEST
 
