@@ -26,6 +26,8 @@
         "$CONDA_PREFIX/lib/python3*/site-packages/nvidia/" package "/lib",                                             \
         "$HOME/.local/lib/python3*/site-packages/nvidia/cu13/lib",                                                     \
         "$HOME/.local/lib/python3*/site-packages/nvidia/" package "/lib",                                              \
+        "$HOME/.pyenv/versions/*/lib/python3*/site-packages/nvidia/cu13/lib",                                          \
+        "$HOME/.pyenv/versions/*/lib/python3*/site-packages/nvidia/" package "/lib",                                   \
         "/usr/local/lib/python3*/*-packages/nvidia/cu13/lib",                                                          \
         "/usr/local/lib/python3*/*-packages/nvidia/" package "/lib", "/usr/lib/python3*/*-packages/nvidia/cu13/lib",   \
         "/usr/lib/python3*/*-packages/nvidia/" package "/lib"
