@@ -176,6 +176,34 @@ START_TEST(lies_under_a_right_checksum) {
 }
 END_TEST
 
+/* A whole frame of zstd 0.7, which the library may still decode: not an entry, so that old decoders are out of reach.
+ */
+START_TEST(older_zstd_frames) {
+    enum { N = 1000, FRONT = 64 + 3 };
+    unsigned char bytes[FRONT + 4 + 3 + 3 + N + 3] = {0};
+    kn_entry in = sample(N);
+    size_t len;
+    unsigned char *other = encode(&in, &len);
+    memcpy(bytes, other, 64);
+    kn_free(other);
+    kn_put_u32(bytes + 12, 3); /* key */
+    kn_put_u32(bytes + 16, 0);
+    kn_put_u32(bytes + 20, 0);
+    kn_put_u64(bytes + 24, sizeof bytes - FRONT);
+    memcpy(bytes + 64, "key", 3);
+    unsigned char *f = bytes + FRONT;
+    kn_put_u32(f, 0xfd2fb527);
+    f[4] = 0x60; /* one segment, two bytes of content size less 256 */
+    f[5] = (N - 256) & 255, f[6] = (N - 256) >> 8;
+    f[7] = 0x40, f[8] = N >> 8, f[9] = N & 255; /* a raw block */
+    memcpy(f + 10, payload, N);
+    f[10 + N] = 0xc0; /* the end */
+    reseal(bytes, sizeof bytes);
+    const kn_blob *b;
+    ck_assert_fails(decode(bytes, sizeof bytes, &b), KN_E_FORMAT, "not one zstd frame");
+}
+END_TEST
+
 START_TEST(parts_have_limits) {
     unsigned char *bytes = NULL;
     size_t len;
@@ -232,6 +260,7 @@ int main(void) {
     tcase_add_test(t, every_flipped_bit_is_seen);
     tcase_add_test(t, every_length_but_one_is_refused);
     tcase_add_test(t, lies_under_a_right_checksum);
+    tcase_add_test(t, older_zstd_frames);
     tcase_add_test(t, parts_have_limits);
     tcase_add_test(t, meta_values);
     suite_add_tcase(s, t);

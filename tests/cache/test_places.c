@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "cache/cache_support.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,14 +182,14 @@ END_TEST
 START_TEST(full_disk) {
     const char *dir = in_scratch("small");
     ck_assert_int_eq(mkdir(dir, 0700), 0);
-    if (mount("none", dir, "tmpfs", 0, "size=64k,mode=0700") != 0) {
+    /* In a mount namespace of our own: the file system goes with the process. */
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", dir, "tmpfs", 0, "size=64k,mode=0700") != 0) {
         fprintf(stderr, "full_disk: no right to mount; file_size_limit stands for it\n");
         return;
     }
     check_no_room(dir);
-    bool told = strstr(last_warning(), "No space left") != NULL;
-    ck_assert_int_eq(umount2(dir, MNT_DETACH), 0);
-    ck_assert(told);
+    ck_assert(strstr(last_warning(), "No space left") != NULL);
 }
 END_TEST
 

@@ -61,6 +61,12 @@ START_TEST(directory_and_pack) {
     ck_assert_ok(kn_cache_visit(in_scratch("p"), look, &s));
     ck_assert_int_eq(s.good, 30);
     ck_assert_int_eq(strncmp(s.order, "64 ", 3), 0);
+    char *end = s.order;
+    for (unsigned long last = 0; *end != '\0' && strcmp(end, " ") != 0;) { /* a pack's own order */
+        unsigned long offset = strtoul(end, &end, 10);
+        ck_assert_uint_gt(offset, last);
+        last = offset;
+    }
     struct stat st;
     ck_assert_int_eq(stat(in_scratch("p"), &st), 0);
     ck_assert_uint_gt(s.bytes, 30 * 500);
