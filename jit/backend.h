@@ -64,6 +64,7 @@ typedef struct kn_launch_args {
     void *stream;             /* CUstream */
     const kn_extent *extents; /* used by the simulator alone */
     uint32_t n_extents;
+    void *program; /* from program_begin; NULL: a program of this one launch */
 } kn_launch_args;
 
 typedef struct kn_backend kn_backend;
@@ -96,6 +97,10 @@ typedef struct kn_backend_ops {
     kn_status (*link)(kn_backend *b, const kn_expansion *x, void **cubin, size_t *len, kn_asm_report *report);
     kn_status (*encode_tensor_map)(kn_backend *b, const kn_tensor_map *map, uint8_t out[128]);
     kn_status (*launch)(kn_backend *b, const kn_launch_args *args);
+    /* The launches of one program, on one thread: a poisoned extent stays so in later launches except for what earlier
+     * ones wrote. NULL where memory is not watched. */
+    kn_status (*program_begin)(kn_backend *b, void **program);
+    void (*program_end)(kn_backend *b, void *program);
 
     /* Streams and events. A stream is a CUstream, NULL = the legacy default stream. */
     kn_status (*stream_create)(kn_backend *b, void **out);
