@@ -217,6 +217,7 @@ static kn_status arrive_lanes(kn_machine *m, kn_warp *w, const kn_insn *i, uint3
     bool expects = i->aux == ARRIVE_EXPECT || i->aux == ARRIVE_DROP_EXPECT;
     for (uint32_t mask = lanes; mask; mask &= mask - 1)
         KN_TRY(kn_bar_at(m, w, i, __builtin_ctz(mask), addr, false, &s));
+    kn_hb_visit(w, lanes, s->cta);
     if (s->arrived && i->m[KN_M_SEM] == KN_TOK_relaxed)
         KN_TRY(kn_hb_release_relaxed(w, &s->arrived->vc));
     else if (s->arrived)
@@ -284,6 +285,7 @@ kn_status kn_x_mbar_tx(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t act
         int lane = __builtin_ctz(mask);
         kn_bar_slot *s = NULL;
         KN_TRY(kn_bar_at(m, w, i, lane, addr[lane], false, &s));
+        kn_hb_visit(w, 1u << lane, s->cta);
         if (completes) {
             KN_TRY(kn_bar_complete_tx(m, w, i, lane, s, bytes[lane]));
             continue;

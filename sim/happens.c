@@ -263,6 +263,8 @@ static void cluster_end(kn_machine *m, kn_cluster *c) {
         if (h) {
             kn_free(h->written);
             kn_free(h->read);
+            kn_free(h->visitor);
+            kn_vc_free(&h->exited);
         }
         cta->hb = NULL;
     }
@@ -297,6 +299,7 @@ static kn_status cluster_begin(kn_machine *m, kn_cluster *c) {
         cta->hb = h;
         KN_TRY(KN_NEW(&h->written, cta->smem_bytes, "the simulator's shadow of shared memory"));
         KN_TRY(KN_NEW(&h->read, cta->smem_bytes, "the simulator's shadow of shared memory"));
+        KN_TRY(KN_NEW(&h->visitor, c->n_warps, "the simulator's ordering checks"));
         for (uint32_t n = 0; n < cta->n_warps; n++) KN_TRY(begin_warp(m, c, &cta->warps[n], k * n_warps + n));
     }
     return KN_OK;
@@ -316,6 +319,7 @@ static kn_status access_lane(kn_machine *m, kn_warp *w, const kn_insn *i, const 
     } else {
         kn_cta *cta = &m->cluster->ctas[KN_SMEM_RANK(addr)];
         KN_TRY(kn_hb_shared(m, w, i, &h, cta, KN_SMEM_OFFSET(addr), a->bytes));
+        kn_hb_visit(w, 1u << lane, cta);
     }
     if (!strong) return KN_OK;
     if (!global) return kn_hb_sync(m, w, a, lane, &((kn_hb_cluster *)m->cluster->hb)->places, addr);
@@ -367,9 +371,31 @@ static kn_status on_fence(kn_machine *m, kn_warp *w, const kn_insn *i) {
     return fence_memory(m, w, w->g->mask);
 }
 
+void kn_hb_visit(const kn_warp *w, uint32_t lanes, kn_cta *cta) {
+    const kn_hb_warp *h = hb_of(w);
+    kn_hb_cta *to = cta->hb;
+    if (h && cta != w->cta) kn_tick_join(&to->visitor[h->base / KN_AGENTS], tick_of(w, lanes, h->count[KN_A_THREADS]));
+}
+
+/* What an exited warp did stays. A CTA that ends takes its shared memory along: what others did there must be over. */
 static kn_status on_exit(kn_machine *m, kn_warp *w) {
-    (void)m;
-    (void)w; /* what an exited warp did stays: later accesses to the same bytes still need an order */
+    kn_cta *cta = w->cta;
+    kn_hb_cta *h = cta->hb;
+    const kn_hb_warp *hw = hb_of(w);
+    KN_TRY(kn_vc_join(&h->exited, &hw->all));
+    if (hw->some_mask) KN_TRY(kn_vc_join(&h->exited, &hw->some));
+    if (cta->live_warps > 1) return KN_OK;
+    for (uint32_t k = 0; k < m->cluster->n_warps; k++) {
+        kn_tick t = h->visitor[k], known = kn_vc_get(&h->exited, KN_L_ORDER, m->cluster->index, k * KN_AGENTS);
+        if (kn_tick_covers(known, t.all, KN_FULL_MASK) && (t.mask == 0 || kn_tick_covers(known, t.some, t.mask)))
+            continue;
+        const kn_warp *visitor = &m->cluster->warps[k];
+        return kn_fault(
+            m, w, &m->entry->code[w->g->pc], -1,
+            "the CTA exits while warp %u of CTA %u may still access its shared memory or its mbarriers: nothing orders "
+            "that access before the exit",
+            visitor->id, visitor->cta->rank);
+    }
     return KN_OK;
 }
 

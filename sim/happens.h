@@ -51,6 +51,8 @@ typedef struct kn_hb_warp {
 typedef struct kn_hb_cta {
     kn_epoch *written; /* [smem_bytes] */
     uint64_t *read;    /* [smem_bytes], kn_reads cells */
+    kn_tick *visitor;  /* [warps of the cluster]: the last access of other CTAs' threads to this one's shared memory */
+    kn_vc exited;      /* what the warps that have exited knew */
 } kn_hb_cta;
 
 /* The clock of a barrier or mbarrier; freed with the cluster. */
@@ -115,6 +117,8 @@ void kn_hb_shared_clear(kn_cta *cta, uint32_t offset, uint32_t bytes);
 kn_status kn_hb_object_make(kn_cluster *c, kn_hb_object **object);
 /** griddepcontrol.wait. */
 kn_status kn_hb_grid_wait(kn_warp *w, uint32_t lanes);
+/** `lanes` touch the shared memory of `cta` (its mbarriers too): if it is another one's, it may not exit before. */
+void kn_hb_visit(const kn_warp *w, uint32_t lanes, kn_cta *cta);
 /** An agent of its own for an mbarrier at shared address `addr`. */
 kn_status kn_hb_mbar_agent(kn_cluster *c, uint32_t addr, uint32_t *agent);
 

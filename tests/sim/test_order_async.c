@@ -247,7 +247,12 @@ static const order_case clusters[] = {
                "-mov.u32 %r14, 0;\n-SPIN:\n-add.u32 %r14, %r14, 1;\n-setp.lt.u32 %p1, %r14, 3000;\n-@%p1 bra SPIN;\n"
                "-st.shared::cluster.u32 [%r11], %r0;\nEND:\n"
                "+barrier.cluster.arrive.release.aligned;\n+barrier.cluster.wait.acquire.aligned;\n",
-     "exited", 1, 2, 0, NULL},
+     "exited", 1, 2, 0, "the CTA exits while warp"},
+    {"exit-without-order",
+     /* the last barrier keeps both alive, but a relaxed arrival does not say that the remote access is over */
+     PEER MEET "st.shared::cluster.u32 [%r11], %r0;\n"
+               "+barrier.cluster.arrive.release;\n-barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;\n",
+     "the CTA exits while warp", 1, 2, 0, NULL},
     {"remote-read-without-barrier",
      PEER "shl.b32 %r4, %r0, 2;\nadd.u32 %r5, %r1, %r4;\nadd.u32 %r6, %r11, %r4;\nst.shared.u32 [%r5], %r0;\n"
           "+barrier.cluster.arrive.release.aligned;\n+barrier.cluster.wait.acquire.aligned;\n"
