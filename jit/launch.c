@@ -70,12 +70,6 @@ static kn_status encode_map(kn_engine *e, const kn_plan *plan, uint32_t i, const
 /* ---- what a launch may touch ----------------------------------------------------------------------------------------
  */
 
-/* Which memory the program has handed to a launch already: its contents are then defined as far as they were written.
- */
-typedef struct touched {
-    uint32_t tensors, slices; /* bit masks */
-} touched;
-
 typedef struct extents {
     uint32_t n, tensors, slices; /* those of this launch */
     kn_extent item[KN_MAX_BINDINGS];
@@ -92,7 +86,7 @@ static bool is_in_place(const kn_call *call, int arg) {
     return false;
 }
 
-static void add_tensor(extents *x, touched *seen, const kn_plan *plan, const kn_call *call, int arg) {
+static void add_tensor(extents *x, const kn_plan *plan, const kn_call *call, int arg) {
     const kn_tensor *t = &call->tensor[arg];
     if (x->tensors >> arg & 1 || t->dtype == KN_DTYPE_NONE || t->bytes == 0) return;
     x->tensors |= 1u << arg;
@@ -105,12 +99,10 @@ static void add_tensor(extents *x, touched *seen, const kn_plan *plan, const kn_
     memcpy(e->shape, t->shape, sizeof e->shape);
     memcpy(e->stride, t->stride, sizeof e->stride);
     int output = arg - (call->op->n_args - call->op->n_outputs);
-    e->poison = e->writable && !(plan->problem.accumulate >> output & 1) && !(seen->tensors >> arg & 1) &&
-                !is_in_place(call, arg);
-    seen->tensors |= 1u << arg;
+    e->poison = e->writable && !(plan->problem.accumulate >> output & 1) && !is_in_place(call, arg);
 }
 
-static void add_slice(extents *x, touched *seen, const kn_plan *plan, char *workspace, uint64_t offset) {
+static void add_slice(extents *x, const kn_plan *plan, char *workspace, uint64_t offset) {
     uint32_t i = 0;
     while (i + 1 < plan->n_slices && offset >= plan->slices[i + 1].offset) i++;
     if (x->slices >> i & 1) return;
@@ -122,26 +114,25 @@ static void add_slice(extents *x, touched *seen, const kn_plan *plan, char *work
                                   .shape = {(int64_t)plan->slices[i].bytes},
                                   .stride = {1},
                                   .writable = true,
-                                  .poison = !(seen->slices >> i & 1)};
-    seen->slices |= 1u << i;
+                                  .poison = true};
 }
 
 static void collect_extents(kn_engine *e, const kn_plan *plan, const kn_plan_launch *l, const kn_call *call,
-                            char *workspace, touched *seen, extents *x) {
+                            char *workspace, extents *x) {
     x->n = x->tensors = x->slices = 0;
     for (uint32_t i = 0; i < l->n_patches; i++) {
         const kn_patch *p = &l->patches[i];
-        if (p->kind == KN_BIND_TENSOR) add_tensor(x, seen, plan, call, p->arg);
-        if (p->kind == KN_BIND_WORKSPACE) add_slice(x, seen, plan, workspace, (uint64_t)p->value);
+        if (p->kind == KN_BIND_TENSOR) add_tensor(x, plan, call, p->arg);
+        if (p->kind == KN_BIND_WORKSPACE) add_slice(x, plan, workspace, (uint64_t)p->value);
         if (p->kind == KN_BIND_FAULTS)
             x->item[x->n++] =
                 (kn_extent){.name = "fault counter", .data = e->faults_device, .item = 8, .writable = true};
         if (p->kind != KN_BIND_MAP) continue;
         const kn_map_spec *m = &plan->maps[p->arg];
         if (m->from_workspace)
-            add_slice(x, seen, plan, workspace, (uint64_t)m->offset_bytes);
+            add_slice(x, plan, workspace, (uint64_t)m->offset_bytes);
         else
-            add_tensor(x, seen, plan, call, m->arg);
+            add_tensor(x, plan, call, m->arg);
     }
 }
 
@@ -173,7 +164,7 @@ static kn_status fill_params(kn_engine *e, const kn_plan *plan, const kn_plan_la
 }
 
 static kn_status launch_one(kn_engine *e, kn_plan *plan, const kn_plan_launch *l, const kn_call *call, char *workspace,
-                            void *stream, touched *seen) {
+                            void *stream, void *program) {
     _Alignas(64) unsigned char params[KN_PARAM_BYTES];
     extents x;
     const kn_kernel_meta *meta = &l->kernel->info.meta;
@@ -185,9 +176,10 @@ static kn_status launch_one(kn_engine *e, kn_plan *plan, const kn_plan_launch *l
                            .dependent = l->dependent,
                            .params = params,
                            .params_len = l->params_len,
-                           .stream = stream};
+                           .stream = stream,
+                           .program = program};
     if (e->extents) {
-        collect_extents(e, plan, l, call, workspace, seen, &x);
+        collect_extents(e, plan, l, call, workspace, &x);
         args.extents = x.item;
         args.n_extents = x.n;
     }
@@ -195,15 +187,22 @@ static kn_status launch_one(kn_engine *e, kn_plan *plan, const kn_plan_launch *l
     return st == KN_OK ? KN_OK : kn_error_prefix(st, "%s: ", meta->entry);
 }
 
-kn_status kn_launch_plan(kn_engine *e, kn_plan *plan, const kn_call *call, void *workspace, void *stream) {
-    touched seen = {0};
-    uint32_t launched = 0;
+static kn_status launch_all(kn_engine *e, kn_plan *plan, const kn_call *call, char *workspace, void *stream,
+                            void *program) {
     for (uint32_t i = 0; i < plan->n_launches; i++) {
         const kn_plan_launch *l = &plan->launches[i];
         if (l->grid[0] == 0 || l->grid[1] == 0 || l->grid[2] == 0) continue;
-        KN_TRY(launch_one(e, plan, l, call, workspace, stream, &seen));
-        launched++;
+        KN_TRY(launch_one(e, plan, l, call, workspace, stream, program));
+        kn_count(&e->count.launches, 1);
     }
-    kn_count(&e->count.launches, launched);
     return KN_OK;
+}
+
+kn_status kn_launch_plan(kn_engine *e, kn_plan *plan, const kn_call *call, void *workspace, void *stream) {
+    const kn_backend_ops *ops = e->backend->ops;
+    void *program = NULL;
+    if (ops->program_begin) KN_TRY(ops->program_begin(e->backend, &program));
+    kn_status st = launch_all(e, plan, call, workspace, stream, program);
+    if (ops->program_end) ops->program_end(e->backend, program);
+    return st;
 }

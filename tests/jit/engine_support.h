@@ -25,7 +25,7 @@ typedef struct seen_launch {
     char entry[64];
     uint32_t grid[3];
     bool dependent;
-    void *stream;
+    void *stream, *program;
     unsigned char params[KN_PARAM_BYTES];
     size_t params_len;
     uint32_t n_extents;
@@ -38,7 +38,7 @@ static struct {
     atomic_int loads, unloads, allocs, frees, encodes, alive;
     int fail_loads; /* that many module_load calls fail */
     kn_status launch_status;
-    int n_launches;
+    int n_launches, programs, ended;
     seen_launch launch[MAX_SEEN];
 } device;
 
@@ -114,11 +114,22 @@ static inline kn_status fake_launch(kn_backend *b, const kn_launch_args *a) {
     memcpy(l->grid, a->grid, sizeof l->grid);
     l->dependent = a->dependent;
     l->stream = a->stream;
+    l->program = a->program;
     l->params_len = a->params_len;
     memcpy(l->params, a->params, a->params_len);
     l->n_extents = a->n_extents;
     if (a->n_extents) memcpy(l->extents, a->extents, a->n_extents * sizeof *a->extents);
     return KN_OK;
+}
+static inline kn_status fake_program_begin(kn_backend *b, void **program) {
+    (void)b;
+    device.programs++;
+    *program = &device.programs;
+    return KN_OK;
+}
+static inline void fake_program_end(kn_backend *b, void *program) {
+    (void)b;
+    device.ended += program == &device.programs;
 }
 static inline kn_status fake_stream_id(kn_backend *b, void *stream, uint64_t *id) {
     (void)b;
@@ -143,6 +154,8 @@ static const kn_backend_ops fake_ops = {.kind = "fake",
                                         .module_unload = fake_unload,
                                         .encode_tensor_map = fake_encode,
                                         .launch = fake_launch,
+                                        .program_begin = fake_program_begin,
+                                        .program_end = fake_program_end,
                                         .stream_id = fake_stream_id,
                                         .stream_capturing = fake_capturing};
 
