@@ -13,7 +13,7 @@
 
 enum {
     K_BLOCK = 64,
-    FIXED_BYTES = 8 * 2304 + 1024, /* the epilogue's patches, mbarriers, alignment */
+    FIXED_BYTES = 8 * 2560 + 1024, /* the epilogue's patches, mbarriers, alignment */
     FIRST_TILE_CLK = 3000,
     EPILOGUE_CLK = 1300, /* of a 128 x 128 tile */
     MAX_STAGES = 12,
