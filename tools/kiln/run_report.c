@@ -14,8 +14,9 @@ static const json_t *get(const json_t *object, const char *key) {
 static void print_head(const kt_run *run) {
     const json_t *device = get(run->report, "device");
     char *axes = kt_tensors_axes_text(&run->tensors);
-    printf("%s  %s  on %s (%s)\n", run->op->name, axes, kt_json_text(device, "name", "?"),
-           kt_json_text(device, "target", "?"));
+    bool simulated = strcmp(kt_json_text(device, "kind", ""), "sim") == 0;
+    printf("%s  %s  on %s%s (%s)\n", run->op->name, axes, simulated ? "the simulator, as " : "",
+           kt_json_text(device, "name", "?"), kt_json_text(device, "target", "?"));
     free(axes);
     printf("outputs ");
     size_t i;

@@ -1,6 +1,6 @@
 # kiln run on the simulator: a golden case, twice with one cache, then with its outputs changed.
 $ kiln run $GOLDEN/load_balance_backward/b130_e100_k3_t1.safetensors --check --no-assembler
-load_balance_backward  B=130 E=100 K=3  on * (sm_90a)
+load_balance_backward  B=130 E=100 K=3  on the simulator, as * (sm_90a)
 outputs grad_expert_mask_out f32
   kernel * grid * PTX lines * from
   kiln_load_balance_b130_e100_k3* built
@@ -21,7 +21,7 @@ check passed
 check passed
 # Without outputs in the file, all are computed and compared with the reference; -o writes a file that passes again.
 $ kiln run $GOLDEN/load_balance_backward/b5_e60_k4_t0.safetensors -o written | head -2
-load_balance_backward  B=5 E=60 K=4  on * (sm_90a)
+load_balance_backward  B=5 E=60 K=4  on the simulator, as * (sm_90a)
 outputs grad_expert_mask_out f32
 $ kiln run written --check | tail -1
 check passed
@@ -32,14 +32,14 @@ kiln: cannot write /nowhere/x: No such file or directory
 $ f=$GOLDEN/load_balance_backward/b37_e256_k8_t1.safetensors; cp $f changed; at=$((8 + $(od -An -tu8 -N8 $f) + 37 * 256 * 8 + 37 * 8 * 8 + (5 * 256 + 7) * 8)); printf '\x40\x40' | dd of=changed bs=1 seek=$((at + 6)) conv=notrunc status=none
 $ kiln run changed --check
 ...
-  grad_expert_mask_out * FAILED: grad_expert_mask_out[5, 7] is *
+  grad_expert_mask_out * FAILED: grad_expert_mask_out[5, 7] is off by *
 check FAILED
-kiln: check failed: grad_expert_mask_out[5, 7]: * (1 elements over their bound)
+kiln: check failed: grad_expert_mask_out[5, 7] is off by * its bound; 1 elements are over their bound
 [1]
 $ kiln run changed | tail -1
 cache: * from disk (*/cache)
 $ kiln run changed --check --json > report; echo $?; grep -E '"(pass|worst_place|bad_elements|exit_code)"' report
-kiln: check failed: grad_expert_mask_out[5, 7]: *
+kiln: check failed: grad_expert_mask_out[5, 7] is off by * its bound; 1 elements are over their bound
 1
 *"pass": false,
 *"pass": false,
