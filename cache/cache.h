@@ -51,7 +51,8 @@ typedef struct kn_cache_options {
     bool no_read_only;     /* templates are overridden: packs would be stale */
 } kn_cache_options;
 
-/* An entry found or built: refcounted, immutable, usable after the cache is closed. */
+/* An entry found or built: refcounted, immutable, usable after the cache is closed. A NUL stands behind payload and
+ * metadata; the payload is aligned to 16. */
 typedef struct kn_blob {
     const void *payload; /* cubin or PTX */
     size_t payload_len;
@@ -60,24 +61,27 @@ typedef struct kn_blob {
 } kn_blob;
 void kn_blob_retain(const kn_blob *b);
 void kn_blob_release(const kn_blob *b); /* NULL is fine */
-/** Value of `name` in meta into out; false if absent. */
+/** Value of `name` in meta into out; false if it is absent or longer than out has room for. */
 bool kn_blob_meta(const kn_blob *b, const char *name, char *out, size_t cap);
 
 typedef struct kn_cache_stats {
     uint64_t hits_memory, hits_read_only, hits_dir, misses;
+    /* published: entries that this cache put into the directory, not those that were there already; rejected: entries
+     * that were not valid or not trusted. */
     uint64_t published, publish_failed, rejected, quarantined, evicted;
     uint64_t bytes_dir; /* as of the last publish or trim */
-    bool dir_usable;    /* false: running uncached, dir_reason says why */
+    bool dir_usable;    /* false: running uncached, dir_reason says why; true: dir_reason is the last failed publish */
     char dir[512], dir_reason[256];
 } kn_cache_stats;
 
-/** Never fails for an unusable place, only for KN_E_NOMEM or malformed options. */
+/** Never fails for an unusable place, only for KN_E_NOMEM or malformed options. Nothing is created before the first
+ *  publish; an unusable directory is warned of when it is first needed. Thread-safe from here on. */
 kn_status kn_cache_open(const kn_cache_options *options, kn_cache **out);
 void kn_cache_close(kn_cache *c);
 
 /** Find `key`. `assembler` (kind, version, options as one text) selects the file in the directory; read-only packs
- * match by key alone. skip = number of layers' hits to pass over (a blob that did not load is a miss for the next
- * layer): 0 at first. *out NULL on a miss (KN_OK). */
+ * match by key alone. skip = number of hits on disk to pass over: 0 at first, one more each time the blob that was
+ * returned did not load; from 1 on the memory layer is passed over too. *out NULL on a miss (KN_OK); KN_E_NOMEM. */
 kn_status kn_cache_find(kn_cache *c, const kn_key *key, const char *assembler, uint32_t skip, const kn_blob **out);
 
 /** Publish what was just built and return it as a blob made from these very bytes (never re-read). Failure to write is
@@ -88,8 +92,8 @@ void kn_cache_get_stats(kn_cache *c, kn_cache_stats *out);
 
 /* ---- entries and packs, for tools ------------------------------------------------------------------------------ */
 
-/** One visit per entry of the directory or pack at `path`. `where` is a file name or a pack offset. status is KN_OK, or
- *  why the entry is invalid (blob is NULL then). */
+/** One visit per entry of the directory or pack at `path`, in a fixed order; owners and modes are not checked. `where`
+ * is a file name or a pack offset. status is KN_OK, or why the entry is invalid (blob is NULL then). */
 typedef kn_status kn_entry_visit(void *user, const char *where, kn_status status, const void *key, size_t key_len,
                                  const char *assembler, const kn_blob *blob, int64_t last_used, uint64_t bytes_on_disk);
 kn_status kn_cache_visit(const char *path, kn_entry_visit *visit, void *user);
