@@ -75,7 +75,7 @@ static kn_status source_sizes(kn_machine *m, kn_warp *w, const kn_insn *i, uint3
 }
 
 kn_status kn_x_cp_async(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
-    struct kn_cp_async *s;
+    struct kn_cp_async *s = NULL;
     KN_TRY(state_of(w, &s));
     copy_op *op = s->unused;
     if (op)
@@ -123,7 +123,7 @@ kn_status kn_p_cp_async(kn_insn *i) {
 }
 
 kn_status kn_x_cp_commit(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
-    struct kn_cp_async *s;
+    struct kn_cp_async *s = NULL;
     (void)m;
     (void)i;
     KN_TRY(state_of(w, &s));
@@ -166,7 +166,7 @@ static uint32_t covered(const struct kn_cp_async *s, const copy_op *op, uint32_t
 }
 
 kn_status kn_x_cp_wait(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
-    struct kn_cp_async *s;
+    struct kn_cp_async *s = NULL;
     bool all = i->n_op == 0;
     uint64_t keep = all ? 0 : (uint64_t)i->op[0].imm;
     KN_TRY(state_of(w, &s));
