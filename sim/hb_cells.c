@@ -104,9 +104,9 @@ kn_status kn_reads_add(kn_reads *r, uint64_t cell, kn_epoch who, uint32_t lanes,
     }
     if (lanes == 0) lanes = 1u << kn_epoch_lane(who);
     who &= ~LANE_BITS;
-    uint64_t key = who ^ (uint64_t)lanes << 24;
-    uint32_t slot = (uint32_t)((cell * 31 + key) * 0x9e3779b97f4a7c15ull >> 55);
-    if (r->memo[slot].cell == cell && r->memo[slot].who == key && r->memo[slot].out) {
+    const uint32_t asked = lanes; /* `lanes` grows below */
+    uint32_t slot = (uint32_t)((cell * 31 + (who ^ (uint64_t)lanes << 24)) * 0x9e3779b97f4a7c15ull >> 55);
+    if (r->memo[slot].cell == cell && r->memo[slot].who == who && r->memo[slot].lanes == asked && r->memo[slot].out) {
         *out = r->memo[slot].out;
         return KN_OK;
     }
@@ -123,7 +123,8 @@ kn_status kn_reads_add(kn_reads *r, uint64_t cell, kn_epoch who, uint32_t lanes,
     r->scratch[n++] = (kn_reader){who, lanes};
     KN_TRY(intern(r, r->scratch, n, out));
     r->memo[slot].cell = cell;
-    r->memo[slot].who = key;
+    r->memo[slot].who = who;
+    r->memo[slot].lanes = asked;
     r->memo[slot].out = *out;
     return KN_OK;
 }

@@ -26,6 +26,7 @@ typedef struct kn_reads {
     uint32_t bucket[KN_READS_BUCKETS]; /* set + 1 */
     struct {
         uint64_t cell, who, out;
+        uint32_t lanes;
     } memo[KN_READS_MEMO];
     kn_reader *scratch;
     uint32_t room_scratch;
