@@ -61,7 +61,8 @@ typedef struct kn_gemm {
         kn_gemm_operand a, b;
         int64_t k; /* with KN_GROUP_K the bound on all rows together */
     } segment[KN_GEMM_MAX_SEGMENTS];
-    int a_split, b_split; /* 1, or 2: an fp32 operand is taken as hi + lo bf16 parts (products hi*hi, hi*lo, lo*hi) */
+    int a_split, b_split; /* bf16 parts that an operand is taken as: 1; 2 (16 bits, products hi*hi, hi*mid, mid*hi); 3
+                             (24 bits, six products) */
     bool promote;         /* move partial sums to fp32 registers every 256 of k: errors of the tensor core's adder */
 
     kn_group_kind group;

@@ -10,11 +10,11 @@ enum { A, B, D };                                  /* gemm's tensors */
 enum { GROUPED_A, GROUPED_B, OFFSETS, GROUPED_D }; /* grouped_gemm's */
 enum { OPTION_MATH, OPTION_RAGGED };
 
-/* How fp32 operands enter the tensor core: bf16 hi + lo parts with promoted sums, or one rounding to bf16. */
+/* How fp32 operands enter the tensor core: in bf16 parts with promoted sums, or one rounding to bf16. */
 static void set_math(kn_gemm *g, kn_dtype dtype, int64_t math) {
-    bool split = dtype == KN_F32 && math != KILN_MATH_FAST;
-    g->a_split = g->b_split = split ? 2 : 1;
-    g->promote = split;
+    if (dtype != KN_F32) math = KILN_MATH_FAST;
+    g->a_split = g->b_split = math == KILN_MATH_ACCURATE ? 3 : math == KILN_MATH_BALANCED ? 2 : 1;
+    g->promote = math != KILN_MATH_FAST;
 }
 
 /* An operand that is a tensor argument whose last two axes are its matrix. `depth_axis` is the axis of K. */
