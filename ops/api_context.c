@@ -126,7 +126,9 @@ int32_t kiln_context_destroy(kiln_context *ctx) {
  */
 
 static kn_status bad_device(const char *device) {
-    return kn_fail(KN_E_ARG, "device is \"%.100s\"; wanted auto, cuda:N, sim, sim:ARCH, null or null:ARCH", device);
+    return kn_fail(KN_E_ARG,
+                   "device is \"%.100s\"; wanted auto, cuda:N, sim, sim:ARCH, null, null:ARCH or offline:MACHINE",
+                   device);
 }
 
 static kn_status cuda_backend(const char *device, kn_backend **out) {
@@ -139,6 +141,13 @@ static kn_status cuda_backend(const char *device, kn_backend **out) {
         index = (int)n;
     }
     return kn_backend_cuda_create(index, out);
+}
+
+/* Builds real machine code for a machine that is not there; launches return at once. */
+static kn_status offline_backend(const char *machine, kn_backend **out) {
+    KN_TRY(kn_backend_null_create(machine, out));
+    (*out)->runs_ptx = false;
+    return KN_OK;
 }
 
 kn_status kn_context_backend(const char *device, kn_backend **out) {
@@ -156,6 +165,7 @@ kn_status kn_context_backend(const char *device, kn_backend **out) {
     if (strncmp(device, "sim:", 4) == 0) return kn_backend_sim_create(device + 4, out);
     if (strcmp(device, "null") == 0) return kn_backend_null_create("sm_90a", out);
     if (strncmp(device, "null:", 5) == 0) return kn_backend_null_create(device + 5, out);
+    if (strncmp(device, "offline:", 8) == 0) return offline_backend(device + 8, out);
     return bad_device(device);
 }
 

@@ -131,7 +131,9 @@ typedef struct kiln_context_options {
 } kiln_context_options;
 
 /** device: "auto" (the GPU if there is one, else the simulator), "cuda:N", "sim" (= "sim:sm_90a"), "sim:sm_80", "null"
- *  (launches return at once, for measuring host cost); NULL = KILN_DEVICE. options may be NULL. */
+ *  (launches return at once, for measuring host cost), "offline:h200" (or another machine's name, or an architecture:
+ *  builds its machine code without it, for filling caches; launches return at once); NULL = KILN_DEVICE. options may be
+ *  NULL. */
 KILN_API int32_t kiln_context_create(const char *device, const kiln_context_options *options, kiln_context **out);
 /** Waits for no work: the caller makes sure that none is running. A second destroy is KILN_E_HANDLE. */
 KILN_API int32_t kiln_context_destroy(kiln_context *ctx);
