@@ -135,14 +135,16 @@ static void print_plan(const plan_call *c) {
     kt_print_launches(c->plan);
     kt_print_floor(c->plan);
     if (c->explain) kt_print_choices(c->plan);
-    if (c->dump) printf("PTX, machine code and reports are in %s\n", c->dump);
+    if (c->dump) printf("PTX, reports and machine code (of an assembler) are in %s\n", c->dump);
 }
 
 static int run(plan_call *c) {
     char device[64];
     if (c->arch && c->device) return kt_fail(KT_USAGE, "--arch and --device exclude each other");
     if (c->arch) {
-        snprintf(device, sizeof device, "sim:%s", c->arch);
+        /* Both know the architecture's reference device; the simulator's kernels are PTX, the other's machine code. */
+        bool machine_code = c->dump && !c->no_assembler;
+        snprintf(device, sizeof device, "%s:%s", machine_code ? "offline" : "sim", c->arch);
         c->device = device;
     }
     if (c->operands.n < 1) return kt_fail(KT_USAGE, "kiln plan needs an operation; \"kiln ops\" lists them");
@@ -164,7 +166,8 @@ int kt_cmd_plan(const kt_command *self, int argc, char **argv) {
     plan_call c = {0};
     const kt_option options[] = {
         {"arch", KT_TEXT, &c.arch, "ARCH", "plan for that architecture's reference device: sm_90a, sm_80"},
-        {"device", KT_TEXT, &c.device, "DEVICE", "plan for this device (default: KILN_DEVICE, or auto)"},
+        {"device", KT_TEXT, &c.device, "DEVICE",
+         "plan for this device, or for offline:MACHINE: h200, h100-pcie, h20, a100"},
         {"option", KT_LIST, &c.settings, "NAME=VALUE", "an option of the operation"},
         {"dtype", KT_LIST, &c.dtypes, "[ARG=]TYPE", "type of an argument, or of all whose type is free"},
         {"with", KT_LIST, &c.with, "ARG", "an optional input is present"},
