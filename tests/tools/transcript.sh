@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # transcript.sh KILN FILE.t: runs the command lines of a transcript and compares what they print, line by line.
-#   $ command      run by bash in an empty folder; `kiln` is the tool, $GOLDEN the golden cases
+#   $ command      run by bash in an empty folder; `kiln` is the tool, $GOLDEN the golden cases, $BUILD the
+#                  build folder
 #   text           an expected line of output or error; * stands for any text
 #   ...            any number of lines
 #   [3]            the exit code, if it is not 0
@@ -14,7 +15,8 @@ mkdir "$work/bin" "$work/here"
 ln -s "$kiln" "$work/bin/kiln"
 export PATH=$work/bin:$PATH GOLDEN=$here/../data/golden TOOLS=$here/../../tools LC_ALL=C
 for name in $(compgen -e KILN_); do unset "$name"; done
-export KILN_CACHE_DIR=$work/cache KILN_DEVICE=sim
+BUILD=$(dirname "$kiln")
+export BUILD KILN_CACHE_DIR=$work/cache KILN_DEVICE=sim
 cd "$work/here" || exit 1
 failures=0 commands=0
 

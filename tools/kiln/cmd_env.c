@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* What the library knows, plus what the tool alone knows. */
 static int gather(kt_library *lib, json_t **out) {
@@ -61,8 +62,9 @@ static void print_devices(const json_t *env) {
             printf("%s\n", error);
             continue;
         }
-        printf("%s, %s, %.0f multiprocessors, %s shared memory a block, %s L2\n", kt_json_text(d, "name", "?"),
-               kt_json_text(d, "target", "?"), kt_json_number(d, "multiprocessors", 0),
+        bool simulated = strcmp(kt_json_text(d, "kind", ""), "sim") == 0;
+        printf("%s%s, %s, %.0f multiprocessors, %s shared memory a block, %s L2\n", simulated ? "as " : "",
+               kt_json_text(d, "name", "?"), kt_json_text(d, "target", "?"), kt_json_number(d, "multiprocessors", 0),
                kt_bytes_text(kt_json_number(d, "smem_per_block", 0)), kt_bytes_text(kt_json_number(d, "l2_bytes", 0)));
     }
 }
