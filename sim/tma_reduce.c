@@ -2,7 +2,6 @@
  * results to zero and round to nearest even; f16 and bf16 keep subnormals (.noftz). */
 #include "sim/tma.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -56,10 +55,6 @@ static uint16_t half_bits(double v, int frac, int bias) {
     return (uint16_t)(sign | (bits > inf ? inf : bits));
 }
 
-static float flushed(float f) {
-    return fabsf(f) < FLT_MIN ? copysignf(0.0f, f) : f;
-}
-
 static double pick(kn_tma_op op, double a, double b) {
     if (op == KN_TMA_ADD) return a + b;
     if (isnan(a)) return b;
@@ -96,8 +91,11 @@ static void reduce_one(kn_tma_op op, kn_tma_elem elem, uint8_t *acc, const uint8
         float a, b;
         memcpy(&a, acc, 4);
         memcpy(&b, v, 4);
-        a = flushed(flushed(a) + flushed(b));
-        memcpy(acc, &a, 4);
+        a += b;
+        if (isnan(a))
+            memset(acc, 0xff, 3), acc[3] = 0x7f; /* the only NaN that comes out */
+        else
+            memcpy(acc, &a, 4);
     } else if (elem == KN_TMA_F64) {
         double a, b;
         memcpy(&a, acc, 8);

@@ -82,4 +82,12 @@ static inline float run_from_bf16(uint16_t h) {
     return f;
 }
 
+#define RUN_HASH_START 0xcbf29ce484222325ull
+/** FNV-1a. */
+static inline uint64_t run_hash(uint64_t hash, const void *data, size_t n) {
+    const uint8_t *b = data;
+    for (size_t i = 0; i < n; i++) hash = (hash ^ b[i]) * 0x100000001b3ull;
+    return hash;
+}
+
 #endif

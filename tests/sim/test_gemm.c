@@ -43,6 +43,42 @@ START_TEST(right_for_every_schedule) {
 }
 END_TEST
 
+/* Hashes (FNV-1a of D) of the same kernels' results on an H200: driver 580.159.04, 2026-11-29, the same in 20 runs. */
+static const struct {
+    const char *file;
+    uint32_t m, n, k, ctas;
+    bool integers;
+    uint64_t hash;
+} on_h200[] = {
+    {"gemm_kk.ptx", 256, 256, 320, 2, true, 0x7a94daf4e132b1e0},
+    {"gemm_kk.ptx", 256, 256, 320, 2, false, 0x7ec59ab48195eaec},
+    {"gemm_kk.ptx", 200, 136, 328, 3, false, 0x675ffb22ac530f43},
+    {"gemm_kk.ptx", 256, 128, 4096, 2, false, 0x08a68719219e293d},
+    {"gemm_mn.ptx", 256, 256, 320, 2, true, 0x7a94daf4e132b1e0},
+    {"gemm_mn.ptx", 256, 256, 320, 2, false, 0x7ec59ab48195eaec},
+    {"gemm_mn.ptx", 200, 136, 328, 1, false, 0x675ffb22ac530f43},
+    {"gemm_mn.ptx", 256, 128, 4096, 2, false, 0x08a68719219e293d},
+    {"gemm_cluster.ptx", 512, 256, 320, 4, true, 0x48e9807b0a80aa3b},
+    {"gemm_cluster.ptx", 512, 256, 320, 4, false, 0x057c023c9328cf2d},
+    {"gemm_cluster.ptx", 200, 136, 328, 2, false, 0x675ffb22ac530f43},
+    {"gemm_cluster.ptx", 256, 128, 4096, 2, false, 0x08a68719219e293d},
+};
+
+START_TEST(bits_of_an_h200) {
+    gemm g;
+    size_t len;
+    char *ptx = run_read(on_h200[_i].file, &len);
+    kn_sim_module *module = run_parse(ptx, len);
+    gemm_open(&g, on_h200[_i].file, on_h200[_i].m, on_h200[_i].n, on_h200[_i].k, on_h200[_i].ctas);
+    gemm_fill(&g, on_h200[_i].integers);
+    ck_assert_ok(kn_sim_run(module, NULL, &g.launch, NULL));
+    ck_assert_uint_eq(run_hash(RUN_HASH_START, g.d, (size_t)g.m * g.n * 4), on_h200[_i].hash);
+    gemm_close(&g);
+    kn_sim_free(module);
+    kn_free(ptx);
+}
+END_TEST
+
 START_TEST(fast_enough) {
     gemm g;
     size_t len;
@@ -57,6 +93,7 @@ START_TEST(fast_enough) {
     printf("512x512x512: %.2f s, %.1f million warp instructions a second, %.1f GFLOP\n", s,
            (double)stats.warp_instructions / s * 1e-6, (double)stats.mma_flops * 1e-9);
     ck_assert_uint_eq(stats.mma_flops, 2ull * 512 * 512 * 512);
+    ck_assert_uint_eq(run_hash(RUN_HASH_START, g.d, 512 * 512 * 4), 0x338f0a3450f53dda); /* H200, as above */
     gemm_close(&g);
     kn_sim_free(module);
     kn_free(ptx);
@@ -69,6 +106,7 @@ int main(void) {
     tcase_add_test(t, right_on_integers);
     tcase_add_test(t, right_on_random_data);
     tcase_add_test(t, right_for_every_schedule);
+    tcase_add_loop_test(t, bits_of_an_h200, 0, (int)(sizeof on_h200 / sizeof on_h200[0]));
     tcase_add_test(t, fast_enough);
     suite_add_tcase(s, t);
     return kn_run_suite(s);
