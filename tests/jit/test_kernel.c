@@ -1,6 +1,7 @@
 /* Kernels: what names them, what is kept of them, where they come from, and what happens when one does not load. */
 #include "base/thread.h"
 #include "engine_support.h"
+#include "jit/assembler_note.h"
 
 static kn_engine *e;
 
@@ -298,6 +299,64 @@ START_TEST(dumps_for_people) {
 }
 END_TEST
 
+/* ---- the note of the assembler
+ * --------------------------------------------------------------------------------------------- */
+
+START_TEST(a_note_holds_while_its_library_is_unchanged) {
+    char dir[96], library[128], text[160] = "";
+    snprintf(dir, sizeof dir, "%s/cache", work_dir);
+    snprintf(library, sizeof library, "%s/libnvJitLink.so.13", work_dir);
+    ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
+    kn_assembler_note_write(dir, library, "nvjitlink 13000 -O3"); /* neither is there */
+    ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
+    kn_mkdir(dir, 0700);
+    ck_assert_ok(kn_file_write(library, "code", 4));
+    kn_assembler_note_write(dir, library, "nvjitlink 13000 -O3");
+    ck_assert(kn_assembler_note_read(dir, text, sizeof text));
+    ck_assert_str_eq(text, "nvjitlink 13000 -O3");
+    ck_assert(!kn_assembler_note_read(dir, text, 5)); /* no room is no answer */
+    setenv("KILN_LIBNVJITLINK", "off", 1);            /* another search */
+    ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
+    unsetenv("KILN_LIBNVJITLINK");
+    setenv("LD_LIBRARY_PATH", "/elsewhere", 1);
+    ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
+    unsetenv("LD_LIBRARY_PATH");
+    ck_assert(kn_assembler_note_read(dir, text, sizeof text));
+    ck_assert_ok(kn_file_write(library, "other code", 10)); /* upgraded */
+    ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
+    kn_assembler_note_write(dir, library, "nvjitlink 13010 -O3");
+    ck_assert(kn_assembler_note_read(dir, text, sizeof text));
+    ck_assert_str_eq(text, "nvjitlink 13010 -O3");
+    ck_assert_int_eq(kn_unlink(library), 0);
+    ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
+}
+END_TEST
+
+/* A note that was cut anywhere, or that had a byte changed before its last line, is none. */
+START_TEST(damaged_notes_are_ignored) {
+    char dir[96], library[128], path[128], text[160], *note = NULL;
+    size_t len = 0;
+    snprintf(dir, sizeof dir, "%s", work_dir);
+    snprintf(library, sizeof library, "%s/library", work_dir);
+    snprintf(path, sizeof path, "%s/assembler", work_dir);
+    ck_assert_ok(kn_file_write(library, "code", 4));
+    kn_assembler_note_write(dir, library, "nvjitlink 13000 -O3");
+    ck_assert_ok(kn_file_read(path, 4096, &note, &len));
+    for (size_t n = 0; n < len; n++) {
+        ck_assert_ok(kn_file_write(path, note, n));
+        ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
+    }
+    size_t last = (size_t)(strstr(note, "text=") - note);
+    for (size_t n = 0; n < last; n++) {
+        note[n] ^= 1;
+        ck_assert_ok(kn_file_write(path, note, len));
+        ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
+        note[n] ^= 1;
+    }
+    kn_free(note);
+}
+END_TEST
+
 /* ---- threads of several engines
  * ------------------------------------------------------------------------------------------ */
 
@@ -347,6 +406,8 @@ int main(void) {
     tcase_add_test(t, an_old_driver_is_named);
     tcase_add_test(t, template_errors_reach_the_caller);
     tcase_add_test(t, dumps_for_people);
+    tcase_add_test(t, a_note_holds_while_its_library_is_unchanged);
+    tcase_add_test(t, damaged_notes_are_ignored);
     tcase_add_test(t, engines_share_a_build_in_progress);
     suite_add_tcase(s, t);
     return kn_run_suite(s);
