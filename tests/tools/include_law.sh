@@ -14,7 +14,7 @@ jit/backend_sim*  | base/ jit/expand jit/assemble jit/target jit/backend sim/
 jit/backend_cuda* | base/ jit/expand jit/assemble jit/target jit/backend jit/driver jit/dl
 jit/driver*       | base/ jit/driver jit/dl
 jit/nvrtc*        | base/ jit/expand jit/assemble jit/nvrtc jit/dl
-jit/assemble*     | base/ jit/expand jit/assemble jit/target jit/dl
+jit/assemble[._]*  | base/ jit/expand jit/assemble jit/target jit/dl
 jit/dl*           | base/ jit/dl
 jit/backend*      | base/ jit/expand jit/assemble jit/target jit/backend
 jit/*             | base/ jit/ cache/ !jit/driver !jit/backend_cuda !jit/backend_sim
