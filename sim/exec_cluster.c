@@ -234,7 +234,8 @@ kn_status kn_p_setmaxnreg(kn_insn *i) {
     return KN_OK;
 }
 
-/* ---- griddepcontrol ------------------------------------------------------------------------------------------------------------ */
+/* ---- griddepcontrol
+ * ------------------------------------------------------------------------------------------------------------ */
 
 /* One launch runs at a time here: nothing to wait for, but the order is checked. */
 kn_status kn_x_griddep_wait(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {

@@ -102,6 +102,9 @@ kn_status kn_x_cp_async(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t ac
         for (int l = 0; l < KN_LANES; l++)
             if ((active >> l & 1) && op->valid[l] == op->size) a.mask |= 1u << l;
         if (a.mask) KN_TRY(m->hb->access(m, w, i, &a));
+        /* What was done with the destination before must be over now, not when the copy is waited for. */
+        kn_access to = {KN_SPACE_SHARED_CLUSTER, KN_WRITE, 0, 0, op->size, active, op->to};
+        KN_TRY(m->hb->access(m, w, i, &to));
     }
     kn_async *pending;
     KN_TRY(kn_async_begin(m, w, i, -1, copy_step, sizeof op, &pending));

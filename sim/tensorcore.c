@@ -129,6 +129,7 @@ float kn_tc_dot(int k, const float *av, const int16_t *ae, const float *bv, cons
 
 typedef float f8 __attribute__((vector_size(32)));
 typedef int32_t i8 __attribute__((vector_size(32)));
+typedef uint32_t u8 __attribute__((vector_size(32)));
 typedef int16_t s8 __attribute__((vector_size(16)));
 
 /* Eight columns j..j+7 of one row. Exact while every E lies in [LOW, HIGH]: then a product that is subnormal in fp32 is
@@ -155,18 +156,18 @@ static void eight_columns(int k, const float *av, const int16_t *ae, const kn_tc
         hard[l] = !fits && top[l] > ALL_ZERO;
     }
     f8 scale = (f8)scale_bits;
-    i8 sum = {0};
+    u8 sum = {0}; /* wraps in columns that do not fit, whose sum is not used */
     for (int i = 0; i < k; i++) {
         f8 bv;
         memcpy(&bv, &b->v[i][j], sizeof bv);
-        sum += __builtin_convertvector(bv * av[i] * scale, i8);
+        sum += (u8) __builtin_convertvector(bv * av[i] * scale, i8);
     }
     i8 csum = __builtin_convertvector(c * scale, i8);
     for (int l = 0; l < 8; l++) {
         if (hard[l]) {
             d[l] = kn_tc_dot(k, av, ae, &b->v[0][j + l], &b->e[0][j + l], KN_TC_N, c[l]);
         } else {
-            double s = (double)sum[l] + (double)csum[l]; /* exact: below 2^33 */
+            double s = (double)(int32_t)sum[l] + (double)csum[l]; /* exact: below 2^33 */
             uint64_t u;
             memcpy(&u, &s, sizeof u);
             u &= ~0x1fffffffull; /* 24 significant bits */

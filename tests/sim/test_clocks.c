@@ -31,18 +31,21 @@ START_TEST(ticks_join) {
     kn_tick_join(&a, (kn_tick){0, 9, ~0u});
     ck_assert(a.all == 9 && a.mask == 0);
     srand(1);
+    int wrong = 0;
     for (int n = 0; n < 20000; n++) {
         kn_tick x = {(uint32_t)(rand() % 4), 0, 0}, y = {(uint32_t)(rand() % 4), 0, 0};
         if (rand() % 2) x.some = x.all + 1 + (uint32_t)(rand() % 4), x.mask = (uint32_t)rand() | 1;
         if (rand() % 2) y.some = y.all + 1 + (uint32_t)(rand() % 4), y.mask = (uint32_t)rand() | 2;
         kn_tick j = x;
         kn_tick_join(&j, y);
+        bool exact = !x.mask || !y.mask || x.some == y.some;
         for (int l = 0; l < 32; l++) {
-            uint32_t want = lane_count(x, l) > lane_count(y, l) ? lane_count(x, l) : lane_count(y, l);
-            ck_assert(lane_count(j, l) >= want);
-            if (!x.mask || !y.mask || x.some == y.some) ck_assert(lane_count(j, l) == want);
+            uint32_t want = lane_count(x, l) > lane_count(y, l) ? lane_count(x, l) : lane_count(y, l),
+                     got = lane_count(j, l);
+            wrong += exact ? got != want : got < want;
         }
     }
+    ck_assert_int_eq(wrong, 0);
 }
 END_TEST
 

@@ -109,8 +109,9 @@ static const order_case cases[] = {
      "shl.b32 %r4, %r0, 4;\nadd.u32 %r5, %r1, %r4;\ncvt.u64.u32 %d2, %r4;\nadd.u64 %d2, %d1, %d2;\n"
      "st.shared.u32 [%r5], %r0;\nbar.sync 0;\nxor.b32 %r6, %r5, 512;\nld.shared.u32 %r7, [%r6];\n"
      "+bar.sync 0;\n"
-     "cp.async.cg.shared.global [%r5], [%d2], 16;\ncp.async.commit_group;\ncp.async.wait_group 0;\n"
-     "-bar.sync 0;\n",
+     "cp.async.cg.shared.global [%r5], [%d2], 16;\ncp.async.commit_group;\n"
+     "-bar.sync 0;\n"
+     "cp.async.wait_group 0;\n",
      "race: writes shared address", 64, 0, 0, "asynchronous write"},
 };
 
