@@ -26,3 +26,17 @@ int32_t kiln_grouped_gemm(kiln_context *ctx, const DLTensor *a, const DLTensor *
                           const DLTensor *d, const kiln_grouped_gemm_options *options, void *stream) {
     RUN(grouped_gemm, a, b, offsets, d);
 }
+
+int32_t kiln_expert_mlp_backward(kiln_context *ctx, const DLTensor *grad_output, const DLTensor *token_indices,
+                                 const DLTensor *selected_tokens, const DLTensor *w1_output,
+                                 const DLTensor *gate_output, const DLTensor *up_output, const DLTensor *gated_output,
+                                 const DLTensor *expert_output, const DLTensor *selected_weights,
+                                 const DLTensor *w1_weight, const DLTensor *w2_weight, const DLTensor *w3_weight,
+                                 const DLTensor *grad_hidden_states, const DLTensor *grad_routing_weights,
+                                 const DLTensor *grad_w1_weight, const DLTensor *grad_w2_weight,
+                                 const DLTensor *grad_w3_weight, const kiln_expert_mlp_backward_options *options,
+                                 void *stream) {
+    RUN(expert_mlp_backward, grad_output, token_indices, selected_tokens, w1_output, gate_output, up_output,
+        gated_output, expert_output, selected_weights, w1_weight, w2_weight, w3_weight, grad_hidden_states,
+        grad_routing_weights, grad_w1_weight, grad_w2_weight, grad_w3_weight);
+}

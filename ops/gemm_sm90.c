@@ -56,7 +56,7 @@ static bool is_one_of(const char *name, const char *const *names) {
 }
 
 bool kn_gemm_sm90_fits(const kn_gemm *const *g, int n, const kn_problem *p, const kn_target *target) {
-    static const char *const epilogues[] = {"store", "swiglu_backward", NULL};
+    static const char *const epilogues[] = {"store", "swiglu_backward", "row_swiglu_backward", "scatter_rows", NULL};
     const kn_gemm_operand *a = &g[0]->segment[0].a, *b = &g[0]->segment[0].b;
     if (!target->wgmma || p->portable || n > MAX_PROBLEMS) return false;
     if ((a->dtype != KN_BF16 && a->dtype != KN_F16) || b->dtype != a->dtype) return false;

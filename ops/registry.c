@@ -4,6 +4,7 @@
 
 #include "base/thread.h"
 #include "kiln/kiln.h"
+#include "ops/expert_mlp.h"
 #include "ops/load_balance.h"
 #include "ops/op_gemm.h"
 

@@ -1,0 +1,480 @@
+/* ops/expert_mlp: checks and planner of expert_mlp_backward. Derivation: docs/expert_mlp.md.
+ *
+ *   1  gather   d = w * dy of the selected rows; r = <dy, y>; zeros for the tokens that were not selected
+ *   2  da       a = d * w2, whose epilogue makes dg and du of it (and h, which grad_w2 needs)
+ *   3  dw       grad_w1 = dg^T x, grad_w3 = du^T x, grad_w2 = d^T h: one launch
+ *   4  dx       dg * w1 + du * w3 as one sum, its rows scattered to their tokens
+ *   5  finish   only where r comes from da's epilogue (no expert_output), or where ids may repeat
+ *
+ * A part whose outputs are not wanted is left out. */
+#include "ops/expert_mlp.h"
+
+#include "kiln/kiln.h"
+#include "ops/gemm.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    GRAD_OUTPUT,
+    TOKEN_INDICES,
+    SELECTED_TOKENS,
+    W1_OUTPUT,
+    GATE_OUTPUT,
+    UP_OUTPUT,
+    GATED_OUTPUT,
+    EXPERT_OUTPUT,
+    SELECTED_WEIGHTS,
+    W1,
+    W2,
+    W3,
+    OUT_HIDDEN,
+    OUT_ROUTING,
+    OUT_W1,
+    OUT_W2,
+    OUT_W3
+};
+enum { OPTION_ALPHA, OPTION_LIMIT, OPTION_OFFSET, OPTION_REPEATED }; /* the first three: the bits of a float */
+enum {
+    ABSENT = -1, /* a slice of the workspace that is not needed */
+    STRIP = 16,  /* columns of one partial sum of <a, h> */
+    FILL_ROWS_MIN = 32,
+    FILL_ROWS_MAX = 65536, /* FILL_CAP of expert_mlp_gather.ptxt */
+    COMBINE_COLUMNS = 2048,
+    MAX_ROWS = INT_MAX - (1 << 20)
+};
+
+/* ---- checks --------------------------------------------------------------------------------------------------------
+ */
+
+static int64_t float_bits(double v) {
+    float f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+static kn_status describe_activation(const kiln_activation *a, kn_problem *p) {
+    KN_REQUIRE(isfinite(a->alpha), KN_E_ARG, "activation.alpha is %g; wanted a finite number", a->alpha);
+    KN_REQUIRE(isfinite(a->offset), KN_E_ARG, "activation.offset is %g; wanted a finite number", a->offset);
+    KN_REQUIRE(a->limit >= 0, KN_E_ARG, "activation.limit is %g; wanted a positive number, or 0 for none", a->limit);
+    KN_REQUIRE(!a->source, KN_E_UNSUPPORTED, "activation.source is set; functions of the caller's are not known yet");
+    p->option[OPTION_ALPHA] = float_bits(a->alpha == 0 ? 1 : a->alpha);
+    p->option[OPTION_LIMIT] = isinf(a->limit) ? 0 : float_bits(a->limit);
+    p->option[OPTION_OFFSET] = float_bits(a->offset == 0 ? 0 : a->offset); /* -0 is 0 */
+    return KN_OK;
+}
+
+kn_status kn_expert_mlp_describe(const kn_call *call, kn_problem *p) {
+    const kiln_expert_mlp_backward_options *options = call->options;
+    int64_t b = call->letter['B' - 'A'], t = call->letter['T' - 'A'];
+    int64_t h = call->letter['H' - 'A'], f = call->letter['F' - 'A'];
+    KN_REQUIRE(h >= 1, KN_E_SHAPE, "grad_output has %" PRId64 " columns; wanted at least 1", h);
+    KN_REQUIRE(f >= 1, KN_E_SHAPE, "w1_output has %" PRId64 " columns; wanted at least 1", f);
+    KN_REQUIRE(t <= MAX_ROWS, KN_E_SHAPE, "token_indices has %" PRId64 " elements; wanted at most %d", t, MAX_ROWS);
+    KN_REQUIRE(b <= MAX_ROWS, KN_E_SHAPE, "grad_output has %" PRId64 " rows; wanted at most %d", b, MAX_ROWS);
+    p->axis[KN_EXPERT_MLP_B] = b;
+    p->axis[KN_EXPERT_MLP_T] = t;
+    p->axis[KN_EXPERT_MLP_H] = h;
+    p->axis[KN_EXPERT_MLP_F] = f;
+    p->option[OPTION_REPEATED] = options->unique_indices == KILN_FALSE;
+    return describe_activation(&options->activation, p);
+}
+
+/* ---- what is to be done ---------------------------------------------------------------------------------------------
+ */
+
+typedef struct mlp {
+    const kn_problem *p;
+    const kn_device_facts *facts;
+    const kn_target *target;
+    kn_program_builder *builder;
+    int64_t batch, tokens, hidden, inner; /* B, T, H, F */
+    kn_dtype dtype;
+    bool hidden_out, routing_out, w1_out, w2_out, w3_out;
+    bool repeated;  /* ids may repeat: dx and r are combined by a kernel of their own */
+    bool grads;     /* dg and du are wanted */
+    bool dots;      /* r is the sum of da's partial sums, for there is no expert_output */
+    bool r_by_rows; /* r goes to the workspace first */
+    int64_t strips; /* partial sums a row */
+    /* Workspace. */
+    int64_t d;       /* [T,H] w * dy: left side of grad_w2, and of da unless dots */
+    int64_t dy;      /* [T,H] rows of grad_output, where da must be formed before the weight (dots) */
+    int64_t x;       /* [T,H] selected_tokens without rows that stand for no token: a NaN there must not reach a sum */
+    int64_t h;       /* [T,F] likewise: right side of grad_w2 */
+    int64_t dg, du;  /* [T,F] */
+    int64_t r_parts; /* f32 [T, strips], or r itself: [T] */
+    int64_t dx;      /* f32 [T,H] before repeated rows are added up */
+} mlp;
+
+static bool wanted(const kn_problem *p, int arg) {
+    return p->dtype[arg] != KN_DTYPE_NONE;
+}
+
+static bool accumulates(const mlp *m, int arg) {
+    return m->p->accumulate >> (arg - OUT_HIDDEN) & 1;
+}
+
+static int64_t rows_of(const mlp *m, bool is_wanted, int64_t columns, kn_dtype dtype) {
+    if (!is_wanted) return ABSENT;
+    return kn_add_workspace(m->builder, (uint64_t)m->tokens * (uint64_t)columns * kn_dtype_size(dtype));
+}
+
+static void decide(mlp *m, const kn_problem *p) {
+    m->batch = p->axis[KN_EXPERT_MLP_B];
+    m->tokens = p->axis[KN_EXPERT_MLP_T];
+    m->hidden = p->axis[KN_EXPERT_MLP_H];
+    m->inner = p->axis[KN_EXPERT_MLP_F];
+    m->dtype = (kn_dtype)p->dtype[GRAD_OUTPUT];
+    m->hidden_out = wanted(p, OUT_HIDDEN);
+    m->routing_out = wanted(p, OUT_ROUTING);
+    m->w1_out = wanted(p, OUT_W1);
+    m->w2_out = wanted(p, OUT_W2);
+    m->w3_out = wanted(p, OUT_W3);
+    m->repeated = p->option[OPTION_REPEATED] != 0;
+    m->grads = m->hidden_out || m->w1_out || m->w3_out;
+    m->dots = m->routing_out && !wanted(p, EXPERT_OUTPUT);
+    m->r_by_rows = m->routing_out && !m->dots && m->repeated;
+    m->strips = m->dots ? (m->inner + STRIP - 1) / STRIP : 1;
+    m->d = rows_of(m, m->w2_out || (m->grads && !m->dots), m->hidden, m->dtype);
+    m->dy = rows_of(m, m->dots, m->hidden, m->dtype);
+    m->x = rows_of(m, m->w1_out || m->w3_out, m->hidden, m->dtype);
+    m->h = rows_of(m, m->w2_out, m->inner, m->dtype);
+    m->dg = rows_of(m, m->grads, m->inner, m->dtype);
+    m->du = rows_of(m, m->grads, m->inner, m->dtype);
+    m->r_parts = rows_of(m, m->dots || m->r_by_rows, m->strips, KN_F32);
+    m->dx = rows_of(m, m->repeated && m->hidden_out, m->hidden, KN_F32);
+}
+
+/* Rows of these tensors, and of what Kiln makes beside them, can be taken 16 bytes at a time. */
+static int64_t row_vec(const mlp *m, int64_t columns, const int *args, int n) {
+    if (columns % 8 != 0) return 1;
+    for (int i = 0; i < n; i++)
+        if (wanted(m->p, args[i]) && m->p->align_log2[args[i]] < 4) return 1;
+    return 8;
+}
+
+static const char *id_type(const mlp *m) {
+    return m->p->dtype[TOKEN_INDICES] == KN_I64 ? "s64" : "s32";
+}
+
+static void set_output(const mlp *m, kn_params *params, const char *type, const char *accumulate, int arg) {
+    if (!wanted(m->p, arg)) return;
+    kn_params_set_name(params, type, kn_dtype_name((kn_dtype)m->p->dtype[arg]));
+    if (accumulate) kn_params_set(params, accumulate, accumulates(m, arg));
+}
+
+/* ---- gather, and the end of the routing gradient -------------------------------------------------------------------
+ */
+
+/* How many tokens a block looks after that no row stands for: each such block reads all ids. */
+static int64_t fill_rows(const mlp *m) {
+    int64_t blocks = 2 * (int64_t)(m->facts->multiprocessors ? m->facts->multiprocessors : 1);
+    int64_t n = (m->batch + blocks - 1) / blocks;
+    return n < FILL_ROWS_MIN ? FILL_ROWS_MIN : n > FILL_ROWS_MAX ? FILL_ROWS_MAX : n;
+}
+
+static void bind_slice(kn_launch_spec *l, int64_t offset) {
+    if (offset == ABSENT)
+        kn_bind_i64(l, 0);
+    else
+        kn_bind_workspace(l, offset);
+}
+
+static void bind_gather(const mlp *m, kn_launch_spec *l, bool first) {
+    kn_bind_tensor(l, TOKEN_INDICES, 0);
+    kn_bind_i64(l, m->batch);
+    kn_bind_i32(l, (int32_t)m->tokens);
+    kn_bind_i32(l, (int32_t)fill_rows(m));
+    kn_bind_tensor(l, GRAD_OUTPUT, 0);
+    kn_bind_stride(l, GRAD_OUTPUT, 0);
+    kn_bind_tensor(l, SELECTED_WEIGHTS, 0);
+    kn_bind_tensor(l, SELECTED_TOKENS, 0);
+    kn_bind_stride(l, SELECTED_TOKENS, 0);
+    if (first) {
+        kn_bind_tensor(l, EXPERT_OUTPUT, 0);
+        kn_bind_stride(l, EXPERT_OUTPUT, 0);
+        bind_slice(l, m->d);
+        bind_slice(l, m->dy);
+        bind_slice(l, m->x);
+    } else {
+        bind_slice(l, m->r_parts);
+        for (int i = 0; i < 4; i++) kn_bind_i64(l, 0);
+    }
+    if (first && m->r_by_rows)
+        bind_slice(l, m->r_parts);
+    else
+        kn_bind_tensor(l, OUT_ROUTING, 0);
+    kn_bind_tensor(l, OUT_HIDDEN, 0);
+    kn_bind_stride(l, OUT_HIDDEN, 0);
+    kn_bind_faults(l);
+}
+
+/* The first launch, or (not first) the one that adds up partial sums of <a, h>. */
+static void emit_gather(const mlp *m, bool first) {
+    static const int inputs[] = {GRAD_OUTPUT, SELECTED_TOKENS, EXPERT_OUTPUT}, outputs[] = {OUT_HIDDEN};
+    bool r = m->routing_out && (first ? !m->dots : m->dots);
+    bool fill_r = r && !m->repeated && !accumulates(m, OUT_ROUTING);
+    bool fill_hidden = first && m->hidden_out && !m->repeated && !accumulates(m, OUT_HIDDEN);
+    int64_t blocks = m->tokens;
+    if (fill_r || fill_hidden) blocks += (m->batch + fill_rows(m) - 1) / fill_rows(m);
+    int kernel;
+    kn_params *params = kn_add_kernel(m->builder, "expert_mlp_gather.ptxt", &kernel);
+    kn_params_set_name(params, "T", kn_dtype_name(m->dtype));
+    kn_params_set_name(params, "ID_T", id_type(m));
+    kn_params_set(params, "H", m->hidden);
+    kn_params_set(params, "VEC", row_vec(m, m->hidden, inputs, 3));
+    kn_params_set(params, "D_OUT", first && (m->w2_out || (m->grads && !m->dots)));
+    kn_params_set(params, "DY_OUT", first && m->dots);
+    kn_params_set(params, "X_OUT", first && (m->w1_out || m->w3_out));
+    kn_params_set_name(params, "R", !r ? "none" : first ? "dot" : "partials");
+    kn_params_set(params, "PARTIALS", first ? 1 : m->strips);
+    kn_params_set_name(params, "R_TO", m->r_by_rows ? "rows" : "tokens");
+    if (r && !m->r_by_rows) set_output(m, params, "R_T", "R_ACCUMULATE", OUT_ROUTING);
+    kn_params_set(params, "FILL_R", fill_r);
+    kn_params_set(params, "FILL_HIDDEN", fill_hidden);
+    if (fill_hidden) {
+        set_output(m, params, "HIDDEN_T", NULL, OUT_HIDDEN);
+        kn_params_set(params, "HIDDEN_VEC", row_vec(m, m->hidden, outputs, 1));
+    }
+    kn_params_set(params, "COUNT_FAULTS", first);
+    kn_launch_spec *l = kn_add_launch(m->builder, kernel, (uint32_t)blocks, 1, 1);
+    l->dependent = m->target->cc >= 90;
+    bind_gather(m, l, first);
+}
+
+/* Repeated ids: the rows of a token are added up. */
+static void emit_combine(const mlp *m) {
+    static const int outputs[] = {OUT_HIDDEN};
+    int64_t slices = m->hidden_out ? (m->hidden + COMBINE_COLUMNS - 1) / COMBINE_COLUMNS : 1;
+    if (m->batch > INT_MAX / slices) {
+        m->builder->status = kn_fail(
+            KN_E_SHAPE, "grad_hidden_states is %" PRId64 " x %" PRId64 "; with repeated ids at most 2^42 elements",
+            m->batch, m->hidden);
+        return;
+    }
+    int kernel;
+    kn_params *params = kn_add_kernel(m->builder, "expert_mlp_combine.ptxt", &kernel);
+    kn_params_set_name(params, "ID_T", id_type(m));
+    kn_params_set(params, "H", m->hidden);
+    kn_params_set(params, "HIDDEN", m->hidden_out);
+    set_output(m, params, "D_T", "ACCUMULATE", OUT_HIDDEN);
+    if (m->hidden_out) kn_params_set(params, "VEC", row_vec(m, m->hidden, outputs, 1));
+    kn_params_set(params, "R", m->routing_out);
+    kn_params_set(params, "PARTIALS", m->strips);
+    set_output(m, params, "R_T", "R_ACCUMULATE", OUT_ROUTING);
+    kn_launch_spec *l = kn_add_launch(m->builder, kernel, (uint32_t)(m->batch * slices), 1, 1);
+    l->dependent = m->target->cc >= 90;
+    kn_bind_tensor(l, TOKEN_INDICES, 0);
+    kn_bind_i64(l, m->batch);
+    kn_bind_i32(l, (int32_t)m->tokens);
+    bind_slice(l, m->dx);
+    bind_slice(l, m->r_parts);
+    kn_bind_tensor(l, OUT_HIDDEN, 0);
+    kn_bind_stride(l, OUT_HIDDEN, 0);
+    kn_bind_tensor(l, OUT_ROUTING, 0);
+}
+
+/* ---- products -------------------------------------------------------------------------------------------------------
+ */
+
+static kn_gemm_operand from_workspace(const mlp *m, int64_t offset, int64_t columns, bool depth_contiguous) {
+    bool wide = columns * kn_dtype_size(m->dtype) % 16 == 0;
+    return (kn_gemm_operand){.place = kn_place_workspace(offset),
+                             .dtype = m->dtype,
+                             .depth_contiguous = depth_contiguous,
+                             .stride_dim = -1,
+                             .stride_elems = columns,
+                             .group_dim = -1,
+                             .align_log2 = wide ? 4 : 1};
+}
+
+static kn_gemm_operand from_tensor(const mlp *m, int arg, bool depth_contiguous) {
+    return (kn_gemm_operand){.place = kn_place_arg(arg),
+                             .dtype = (kn_dtype)m->p->dtype[arg],
+                             .depth_contiguous = depth_contiguous,
+                             .stride_dim = 0,
+                             .group_dim = -1,
+                             .align_log2 = m->p->align_log2[arg]};
+}
+
+static kn_binding tensor(int arg) {
+    return (kn_binding){.kind = KN_BIND_TENSOR, .arg = (uint8_t)arg};
+}
+static kn_binding stride(int arg) {
+    return (kn_binding){.kind = KN_BIND_STRIDE, .arg = (uint8_t)arg};
+}
+static kn_binding workspace(int64_t offset) {
+    return offset == ABSENT ? (kn_binding){.kind = KN_BIND_I64}
+                            : (kn_binding){.kind = KN_BIND_WORKSPACE, .value = offset};
+}
+static kn_binding number(int64_t v) {
+    return (kn_binding){.kind = KN_BIND_I64, .value = v};
+}
+
+static void epi_bind(kn_gemm *g, kn_binding binding) {
+    g->epi_bind[g->n_epi_bind++] = binding;
+}
+static void epi_value(kn_gemm *g, const char *name, int64_t value) {
+    kn_param *q = &g->epi_param[g->n_epi_params++];
+    snprintf(q->name, sizeof q->name, "%s", name);
+    q->value = value;
+}
+static void epi_name(kn_gemm *g, const char *name, const char *text) {
+    kn_param *q = &g->epi_param[g->n_epi_params++];
+    snprintf(q->name, sizeof q->name, "%s", name);
+    snprintf(q->text, sizeof q->text, "%s", text);
+    q->is_name = true;
+}
+
+/* a = d * w2, then dg, du and h. Where h alone is wanted the product is empty: only its epilogue is of use. */
+static void emit_da(const mlp *m) {
+    bool product = m->grads || m->dots;
+    if (!product && !m->w2_out) return;
+    /* The left side of an empty product is never read. */
+    kn_gemm g = {.symbol = "expert_mlp_da",
+                 .m = m->tokens,
+                 .n = m->inner,
+                 .m_is_tokens = true,
+                 .n_segments = 1,
+                 .segment = {{from_workspace(m, m->dots ? m->dy : m->d, m->hidden, true), from_tensor(m, W2, false),
+                              product ? m->hidden : 0}},
+                 .a_split = 1,
+                 .b_split = 1,
+                 .epilogue = "row_swiglu_backward"};
+    int up_align = m->p->align_log2[UP_OUTPUT], gate_align = m->p->align_log2[W1_OUTPUT];
+    g.epi_align_log2 = up_align < gate_align ? up_align : gate_align;
+    epi_name(&g, "ACT_T", kn_dtype_name(m->dtype));
+    epi_value(&g, "ALPHA", m->p->option[OPTION_ALPHA]);
+    epi_value(&g, "LIMIT", m->p->option[OPTION_LIMIT]);
+    epi_value(&g, "OFFSET", m->p->option[OPTION_OFFSET]);
+    epi_name(&g, "ID_T", id_type(m));
+    epi_name(&g, "WEIGHT_T", m->dots ? kn_dtype_name(m->dtype) : "none");
+    epi_value(&g, "DOT", m->dots);
+    epi_value(&g, "GRADS", m->grads);
+    epi_value(&g, "H_OUT", m->w2_out);
+    epi_bind(&g, tensor(W1_OUTPUT));
+    epi_bind(&g, stride(W1_OUTPUT));
+    epi_bind(&g, tensor(UP_OUTPUT));
+    epi_bind(&g, stride(UP_OUTPUT));
+    epi_bind(&g, workspace(m->dg));
+    epi_bind(&g, workspace(m->du));
+    epi_bind(&g, workspace(m->h));
+    epi_bind(&g, number(m->inner));
+    epi_bind(&g, tensor(TOKEN_INDICES));
+    epi_bind(&g, number(m->batch));
+    epi_bind(&g, tensor(SELECTED_WEIGHTS));
+    epi_bind(&g, workspace(m->r_parts));
+    epi_bind(&g, number(m->strips));
+    kn_gemm_emit(m->builder, &g, m->p, m->facts, m->target);
+}
+
+static kn_gemm weight_gradient(const mlp *m, int out, int64_t left, int64_t left_columns, int64_t right,
+                               int64_t right_columns) {
+    return (kn_gemm){.symbol = "expert_mlp_dw",
+                     .m = left_columns,
+                     .n = right_columns,
+                     .k_is_tokens = true,
+                     .n_segments = 1,
+                     .segment = {{from_workspace(m, left, left_columns, false),
+                                  from_workspace(m, right, right_columns, false), m->tokens}},
+                     .a_split = 1,
+                     .b_split = 1,
+                     .d = from_tensor(m, out, false),
+                     .accumulate = accumulates(m, out),
+                     .epilogue = "store"};
+}
+
+/* Those that are stored alike share a launch. */
+static void emit_dw(const mlp *m) {
+    kn_gemm all[3];
+    int n = 0;
+    if (m->w2_out) all[n++] = weight_gradient(m, OUT_W2, m->d, m->hidden, m->h, m->inner);
+    if (m->w1_out) all[n++] = weight_gradient(m, OUT_W1, m->dg, m->inner, m->x, m->hidden);
+    if (m->w3_out) all[n++] = weight_gradient(m, OUT_W3, m->du, m->inner, m->x, m->hidden);
+    bool done[3] = {false};
+    for (int i = 0; i < n; i++) {
+        const kn_gemm *alike[3];
+        int count = 0;
+        for (int j = i; j < n; j++) {
+            if (done[j] || all[j].d.dtype != all[i].d.dtype || all[j].accumulate != all[i].accumulate) continue;
+            alike[count++] = &all[j];
+            done[j] = true;
+        }
+        /* Adding a sum over no rows changes nothing, to the bit. */
+        if (count == 0 || (m->tokens == 0 && all[i].accumulate)) continue;
+        kn_gemm_emit_group(m->builder, alike, count, m->p, m->facts, m->target);
+    }
+}
+
+static void emit_dx(const mlp *m) {
+    kn_gemm g = {.symbol = "expert_mlp_dx",
+                 .m = m->tokens,
+                 .n = m->hidden,
+                 .m_is_tokens = true,
+                 .n_segments = 2,
+                 .segment = {{from_workspace(m, m->dg, m->inner, true), from_tensor(m, W1, false), m->inner},
+                             {from_workspace(m, m->du, m->inner, true), from_tensor(m, W3, false), m->inner}},
+                 .a_split = 1,
+                 .b_split = 1};
+    if (m->repeated) {
+        g.d = from_workspace(m, m->dx, m->hidden, false);
+        g.d.dtype = KN_F32;
+        g.d.align_log2 = m->hidden % 4 == 0 ? 4 : 2;
+        g.epilogue = "store";
+    } else {
+        g.epilogue = "scatter_rows";
+        g.epi_align_log2 = m->p->align_log2[OUT_HIDDEN];
+        epi_name(&g, "D_T", kn_dtype_name((kn_dtype)m->p->dtype[OUT_HIDDEN]));
+        epi_value(&g, "ACCUMULATE", accumulates(m, OUT_HIDDEN));
+        epi_name(&g, "ID_T", id_type(m));
+        epi_bind(&g, tensor(OUT_HIDDEN));
+        epi_bind(&g, stride(OUT_HIDDEN));
+        epi_bind(&g, tensor(TOKEN_INDICES));
+        epi_bind(&g, number(m->batch));
+    }
+    kn_gemm_emit(m->builder, &g, m->p, m->facts, m->target);
+}
+
+/* ---- the plan -------------------------------------------------------------------------------------------------------
+ */
+
+static void set_floor(const mlp *m, kn_program *out) {
+    double b = (double)m->batch, t = (double)m->tokens, h = (double)m->hidden, f = (double)m->inner;
+    double size = kn_dtype_size(m->dtype), flop = 2 * t * h * f;
+    out->floor_flops = flop * ((m->grads || m->dots) + 2 * m->hidden_out + m->w1_out + m->w2_out + m->w3_out);
+    double elements = t * h * (1 + (m->w1_out || m->w3_out) + (m->routing_out && !m->dots)); /* dy, x, y */
+    if (m->grads || m->dots || m->w2_out) elements += 2 * t * f;                             /* g, u */
+    elements += h * f * ((m->grads || m->dots) + 2 * m->hidden_out);                         /* w2; w1, w3 */
+    out->floor_bytes = size * elements;
+    const double outputs[] = {b * h, b, f * h, h * f, f * h};
+    for (int i = OUT_HIDDEN; i <= OUT_W3; i++)
+        out->floor_bytes +=
+            outputs[i - OUT_HIDDEN] * kn_dtype_size((kn_dtype)m->p->dtype[i]) * (accumulates(m, i) ? 2 : 1);
+}
+
+kn_status kn_expert_mlp_plan(const kn_problem *p, const kn_device_facts *facts, const kn_target *target,
+                             kn_program *out) {
+    kn_program_builder builder = {.program = out};
+    mlp m = {.p = p, .facts = facts, .target = target, .builder = &builder};
+    decide(&m, p);
+    set_floor(&m, out);
+    if (!m.grads && !m.routing_out && !m.w2_out) {
+        snprintf(out->note, sizeof out->note, "nothing to do");
+        return KN_OK;
+    }
+    emit_gather(&m, true);
+    emit_da(&m);
+    emit_dw(&m);
+    if (m.hidden_out) emit_dx(&m);
+    if (m.repeated && (m.hidden_out || m.routing_out))
+        emit_combine(&m);
+    else if (m.dots)
+        emit_gather(&m, false);
+    snprintf(out->note, sizeof out->note, "%u launches%s%s", out->n_launches,
+             m.dots ? ", routing gradient from <a, h>" : "", m.repeated ? ", repeated ids added up" : "");
+    return builder.status;
+}
