@@ -25,6 +25,9 @@ enum { KN_AGENT_MAX = 4095, KN_CLUSTER_MAX = (1 << 21) - 2 };
 #define KN_EPOCH_ASYNC (UINT64_C(1) << 41)  /* by the asynchronous proxy */
 #define KN_EPOCH_STRONG (UINT64_C(1) << 42) /* atomic, volatile, relaxed..: does not race with its like */
 
+#define KN_EPOCH_LANE_BITS (UINT64_C(31) << 24)
+#define KN_EPOCH_COUNT_MASK UINT64_C(0xffffff)
+
 static inline kn_epoch kn_epoch_make(uint32_t cluster, uint32_t agent, uint32_t lane, uint32_t count, uint64_t flags) {
     return (uint64_t)cluster << 43 | flags | (uint64_t)agent << 29 | (uint64_t)lane << 24 | count;
 }

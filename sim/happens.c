@@ -153,14 +153,20 @@ kn_epoch kn_hb_epoch(const kn_warp *w, kn_agent a, uint32_t lane, uint64_t flags
 /* ---- order and reports
  * ---------------------------------------------------------------------------------------------*/
 
-bool kn_hb_ordered(const kn_hb_access *a, kn_epoch prior, uint32_t lanes, kn_layer proxy) {
+bool kn_hb_ordered_slow(kn_hb_access *a, kn_epoch prior, uint32_t lanes, kn_layer proxy) {
     if (prior & a->who & KN_EPOCH_STRONG) return true;
     if (kn_epoch_count(prior) == KN_EPOCH_RUNNING) return false;
     bool crosses = !(prior & KN_EPOCH_ASYNC) && (a->who & KN_EPOCH_ASYNC);
     uint32_t cluster = kn_epoch_cluster(prior), agent = kn_epoch_agent(prior);
     bool mine = a->in_program && cluster == kn_epoch_cluster(a->who) && agent == kn_epoch_agent(a->who);
     if (mine && lanes == 1u << kn_epoch_lane(a->who)) return true;
-    return kn_tick_covers(kn_vc_get(a->vc, crosses ? proxy : KN_L_ORDER, cluster, agent), kn_epoch_count(prior), lanes);
+    kn_tick t = kn_vc_get(a->vc, crosses ? proxy : KN_L_ORDER, cluster, agent);
+    if (!kn_tick_covers(t, kn_epoch_count(prior), lanes)) return false;
+    if (kn_epoch_count(prior) <= t.all) {
+        a->known[1] = a->known[0];
+        a->known[0] = prior & ~KN_EPOCH_LANE_BITS;
+    }
+    return true;
 }
 
 static void put_line(kn_machine *m, uint32_t line, char *out, size_t cap) {
@@ -211,7 +217,7 @@ kn_status kn_hb_race(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_hb_ac
          running = kn_epoch_count(prior) == KN_EPOCH_RUNNING;
     bool own = kn_epoch_cluster(prior) == cluster_of(w) && kn_epoch_agent(prior) == hb_of(w)->base;
     kn_hb_access plain = {.who = a->who & ~KN_EPOCH_ASYNC, .lanes = a->lanes, .vc = a->vc};
-    if (crosses && !running && (own || kn_hb_ordered(&plain, prior, prior_lanes, KN_L_ORDER)))
+    if (crosses && !running && (own || kn_hb_ordered_slow(&plain, prior, prior_lanes, KN_L_ORDER)))
         return kn_fault(m, w, i, a->lane,
                         "the asynchronous proxy %s %s 0x%llx, %s through ordinary accesses by %s, without a "
                         "fence.proxy.async in between",
@@ -263,6 +269,9 @@ static void cluster_end(kn_machine *m, kn_cluster *c) {
         if (h) {
             kn_free(h->written);
             kn_free(h->read);
+            kn_free(h->split_written);
+            kn_free(h->split_read);
+            kn_free(h->free_splits);
             kn_free(h->visitor);
             kn_vc_free(&h->exited);
         }
@@ -297,42 +306,48 @@ static kn_status cluster_begin(kn_machine *m, kn_cluster *c) {
         kn_hb_cta *h = kn_arena_alloc(&c->arena, sizeof *h);
         KN_REQUIRE(h != NULL, KN_E_NOMEM, "out of memory for the simulator's ordering checks");
         cta->hb = h;
-        KN_TRY(KN_NEW(&h->written, cta->smem_bytes, "the simulator's shadow of shared memory"));
-        KN_TRY(KN_NEW(&h->read, cta->smem_bytes, "the simulator's shadow of shared memory"));
+        KN_TRY(KN_NEW(&h->written, cta->smem_bytes / 4 + 1, "the simulator's shadow of shared memory"));
+        KN_TRY(KN_NEW(&h->read, cta->smem_bytes / 4 + 1, "the simulator's shadow of shared memory"));
         KN_TRY(KN_NEW(&h->visitor, c->n_warps, "the simulator's ordering checks"));
         for (uint32_t n = 0; n < cta->n_warps; n++) KN_TRY(begin_warp(m, c, &cta->warps[n], k * n_warps + n));
     }
     return KN_OK;
 }
 
-static kn_status access_lane(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_access *a, uint32_t lane) {
-    bool strong = a->kind == KN_ATOMIC || (a->sem && a->sem != KN_TOK_weak);
-    kn_hb_access h = {.who = kn_hb_epoch(w, KN_A_THREADS, lane, strong ? KN_EPOCH_STRONG : 0),
-                      .vc = kn_hb_view(w, 1u << lane),
-                      .kind = (kn_access_kind)a->kind,
-                      .lane = (int)lane,
-                      .in_program = true};
-    uint64_t addr = a->addr[lane];
+static kn_status sync_lanes(kn_machine *m, kn_warp *w, const kn_access *a) {
     bool global = a->space == KN_SPACE_GLOBAL;
-    if (global) {
-        KN_TRY(kn_hb_global(m, w, i, &h, addr, a->bytes));
-    } else {
-        kn_cta *cta = &m->cluster->ctas[KN_SMEM_RANK(addr)];
-        KN_TRY(kn_hb_shared(m, w, i, &h, cta, KN_SMEM_OFFSET(addr), a->bytes));
-        kn_hb_visit(w, 1u << lane, cta);
+    kn_hb_places *places = global ? kn_hb_global_places(m->run) : &((kn_hb_cluster *)m->cluster->hb)->places;
+    kn_status st = KN_OK;
+    if (global) kn_hb_global_lock(m->run, true);
+    for (uint32_t mask = a->mask; mask && st == KN_OK; mask &= mask - 1) {
+        uint32_t lane = (uint32_t)__builtin_ctz(mask);
+        st = kn_hb_sync(m, w, a, lane, places, a->addr[lane]);
     }
-    if (!strong) return KN_OK;
-    if (!global) return kn_hb_sync(m, w, a, lane, &((kn_hb_cluster *)m->cluster->hb)->places, addr);
-    kn_hb_global_lock(m->run, true);
-    kn_status st = kn_hb_sync(m, w, a, lane, kn_hb_global_places(m->run), addr);
-    kn_hb_global_lock(m->run, false);
+    if (global) kn_hb_global_lock(m->run, false);
     return st;
 }
 
 static kn_status on_access(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_access *a) {
-    for (uint32_t mask = a->mask; mask; mask &= mask - 1)
-        KN_TRY(access_lane(m, w, i, a, (uint32_t)__builtin_ctz(mask)));
-    return KN_OK;
+    bool strong = a->kind == KN_ATOMIC || (a->sem && a->sem != KN_TOK_weak);
+    kn_epoch base = kn_hb_epoch(w, KN_A_THREADS, 0, strong ? KN_EPOCH_STRONG : 0);
+    kn_hb_access h = {.kind = (kn_access_kind)a->kind, .in_program = true};
+    for (uint32_t mask = a->mask; mask; mask &= mask - 1) {
+        uint32_t lane = (uint32_t)__builtin_ctz(mask);
+        uint64_t addr = a->addr[lane];
+        const kn_vc *vc = kn_hb_view(w, 1u << lane);
+        if (vc != h.vc) h.known[0] = h.known[1] = 0;
+        h.vc = vc;
+        h.who = base | (uint64_t)lane << 24;
+        h.lane = (int)lane;
+        if (a->space == KN_SPACE_GLOBAL) {
+            KN_TRY(kn_hb_global(m, w, i, &h, addr, a->bytes));
+            continue;
+        }
+        kn_cta *cta = &m->cluster->ctas[KN_SMEM_RANK(addr)];
+        KN_TRY(kn_hb_shared(m, w, i, &h, cta, KN_SMEM_OFFSET(addr), a->bytes));
+        if (cta != w->cta) kn_hb_visit(w, 1u << lane, cta);
+    }
+    return strong ? sync_lanes(m, w, a) : KN_OK;
 }
 
 kn_status kn_hb_object_make(kn_cluster *c, kn_hb_object **object) {

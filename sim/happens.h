@@ -49,10 +49,16 @@ typedef struct kn_hb_warp {
 } kn_hb_warp;
 
 typedef struct kn_hb_cta {
-    kn_epoch *written; /* [smem_bytes] */
-    uint64_t *read;    /* [smem_bytes], kn_reads cells */
-    kn_tick *visitor;  /* [warps of the cluster]: the last access of other CTAs' threads to this one's shared memory */
-    kn_vc exited;      /* what the warps that have exited knew */
+    /* One cell for each aligned word of 4 bytes. A word whose bytes differ is split: `written` then is KN_CELL_OTHER
+     * and a number s, and its bytes' cells are split_written[4 s + byte], split_read[4 s + byte]. */
+    kn_epoch *written;
+    uint64_t *read; /* cells of kn_reads */
+    kn_epoch *split_written;
+    uint64_t *split_read;
+    uint32_t *free_splits;
+    uint32_t n_splits, room_splits, n_free;
+    kn_tick *visitor; /* [warps of the cluster]: the last access of other CTAs' threads to this one's shared memory */
+    kn_vc exited;     /* what the warps that have exited knew */
 } kn_hb_cta;
 
 /* The clock of a barrier or mbarrier; freed with the cluster. */
@@ -101,12 +107,13 @@ typedef struct kn_hb_access {
     kn_access_kind kind;
     int lane;        /* for the report, or -1 */
     bool in_program; /* by a thread itself: what it did before is ordered */
+    kn_epoch
+        known[2]; /* earlier epochs, without lanes, that are known to be ordered before this: to be found quickly */
 } kn_hb_access;
 
-kn_status kn_hb_shared(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_hb_access *a, kn_cta *cta, uint32_t offset,
+kn_status kn_hb_shared(kn_machine *m, kn_warp *w, const kn_insn *i, kn_hb_access *a, kn_cta *cta, uint32_t offset,
                        uint32_t bytes);
-kn_status kn_hb_global(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_hb_access *a, uint64_t addr,
-                       uint32_t bytes);
+kn_status kn_hb_global(kn_machine *m, kn_warp *w, const kn_insn *i, kn_hb_access *a, uint64_t addr, uint32_t bytes);
 /** Rename an epoch: what was recorded as running becomes what waiters of `to`'s agent know. */
 kn_status kn_hb_shared_settle(kn_cta *cta, uint32_t offset, uint32_t bytes, kn_epoch from, kn_epoch to);
 void kn_hb_global_settle(kn_machine *m, uint64_t addr, uint32_t bytes, kn_epoch from, kn_epoch to);
@@ -126,7 +133,12 @@ kn_status kn_hb_mbar_agent(kn_cluster *c, uint32_t addr, uint32_t *agent);
  * --------------------------------------------------------------------------------------------------------*/
 
 /** Is `prior` (by `lanes` of its agent) ordered before access a? `proxy`: the layer for crossing proxies. */
-bool kn_hb_ordered(const kn_hb_access *a, kn_epoch prior, uint32_t lanes, kn_layer proxy);
+bool kn_hb_ordered_slow(kn_hb_access *a, kn_epoch prior, uint32_t lanes, kn_layer proxy);
+static inline bool kn_hb_ordered(kn_hb_access *a, kn_epoch prior, uint32_t lanes, kn_layer proxy) {
+    kn_epoch key = prior & ~KN_EPOCH_LANE_BITS;
+    if (key == a->known[0] || key == a->known[1]) return true;
+    return kn_hb_ordered_slow(a, prior, lanes, proxy);
+}
 /** Fault: "<what> ... by <who>, not ordered". */
 kn_status kn_hb_race(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_hb_access *a, const char *where,
                      uint64_t addr, kn_epoch prior, uint32_t prior_lanes, bool prior_is_write);

@@ -5,11 +5,8 @@
 
 #include <string.h>
 
-#define IS_SET (UINT64_C(0x1fffff) << 43) /* no cluster has this number */
-#define LANE_BITS (UINT64_C(31) << 24)
-
 static bool is_set(uint64_t cell) {
-    return (cell & IS_SET) == IS_SET;
+    return (cell & KN_CELL_OTHER) == KN_CELL_OTHER;
 }
 
 void kn_reads_free(kn_reads *r) {
@@ -23,7 +20,7 @@ uint32_t kn_reads_list(const kn_reads *r, uint64_t cell, kn_reader *one, const k
     *list = one;
     if (cell == 0) return 0;
     if (!is_set(cell)) {
-        *one = (kn_reader){cell & ~LANE_BITS, 1u << kn_epoch_lane(cell)};
+        *one = (kn_reader){cell & ~KN_EPOCH_LANE_BITS, 1u << kn_epoch_lane(cell)};
         return 1;
     }
     const kn_reader_set *s = &r->set[(uint32_t)cell];
@@ -68,7 +65,7 @@ static kn_status intern(kn_reads *r, const kn_reader *list, uint32_t n, uint64_t
     for (uint32_t s = r->bucket[h % KN_READS_BUCKETS]; s; s = r->set[s - 1].next) {
         const kn_reader_set *set = &r->set[s - 1];
         if (set->hash != h || set->n != n || !same(r->reader + set->first, list, n)) continue;
-        *out = IS_SET | (s - 1);
+        *out = KN_CELL_OTHER | (s - 1);
         return KN_OK;
     }
     KN_TRY(room((void **)&r->set, &r->room_sets, r->n_sets + 1, sizeof *r->set));
@@ -76,7 +73,7 @@ static kn_status intern(kn_reads *r, const kn_reader *list, uint32_t n, uint64_t
     memcpy(r->reader + r->n_readers, list, n * sizeof *list);
     r->set[r->n_sets] = (kn_reader_set){r->n_readers, n, r->bucket[h % KN_READS_BUCKETS], h};
     r->n_readers += n;
-    *out = IS_SET | r->n_sets;
+    *out = KN_CELL_OTHER | r->n_sets;
     r->bucket[h % KN_READS_BUCKETS] = ++r->n_sets;
     return KN_OK;
 }
@@ -103,7 +100,7 @@ kn_status kn_reads_add(kn_reads *r, uint64_t cell, kn_epoch who, uint32_t lanes,
         return KN_OK;
     }
     if (lanes == 0) lanes = 1u << kn_epoch_lane(who);
-    who &= ~LANE_BITS;
+    who &= ~KN_EPOCH_LANE_BITS;
     const uint32_t asked = lanes; /* `lanes` grows below */
     uint32_t slot = (uint32_t)((cell * 31 + (who ^ (uint64_t)lanes << 24)) * 0x9e3779b97f4a7c15ull >> 55);
     if (r->memo[slot].cell == cell && r->memo[slot].who == who && r->memo[slot].lanes == asked && r->memo[slot].out) {
@@ -135,7 +132,7 @@ kn_status kn_reads_remove(kn_reads *r, uint64_t cell, kn_epoch who, uint64_t *ou
     uint32_t n_old = kn_reads_list(r, cell, &one, &old), n = 0;
     KN_TRY(room((void **)&r->scratch, &r->room_scratch, n_old + 1, sizeof *r->scratch));
     for (uint32_t k = 0; k < n_old; k++)
-        if (old[k].who != (who & ~LANE_BITS)) r->scratch[n++] = old[k];
+        if (old[k].who != (who & ~KN_EPOCH_LANE_BITS)) r->scratch[n++] = old[k];
     return intern(r, r->scratch, n, out);
 }
 

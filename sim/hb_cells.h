@@ -7,6 +7,9 @@
 
 #include "sim/clocks.h"
 
+/* A cell that is no epoch: its low 32 bits are a number. No cluster is numbered so. */
+#define KN_CELL_OTHER (UINT64_C(0x1fffff) << 43)
+
 typedef struct kn_reader {
     kn_epoch who; /* its lane bits are 0: the lanes stand in `lanes` */
     uint32_t lanes;

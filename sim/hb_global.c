@@ -36,6 +36,7 @@ typedef struct state {
     range *range;
     uint32_t n;
     bool waits_for_grid; /* the kernel has a griddepcontrol.wait */
+    bool shared;         /* several workers: pages are locked */
     kn_mutex lock;       /* of places, and for making pages */
     kn_hb_places places;
 } state;
@@ -68,6 +69,7 @@ kn_status kn_hb_global_begin(kn_run *run, void **out) {
     state *s = NULL;
     KN_TRY(KN_NEW(&s, 1, "the simulator's ordering checks"));
     kn_mutex_init(&s->lock);
+    s->shared = !run->serial && l->threads > 1 && run->n_clusters > 1;
     kn_status st = KN_NEW(&s->range, l->n_extents + 1, "the simulator's ordering checks");
     if (st != KN_OK) goto out;
     for (uint32_t k = 0; k < l->n_extents; k++) {
@@ -160,10 +162,15 @@ static page *page_at(state *s, range *r, uint64_t index) {
     return p;
 }
 
+/* The same thread, at whatever count. */
+static inline bool same_thread(const kn_hb_access *a, uint64_t prior) {
+    return ((prior ^ a->who) & ~KN_EPOCH_COUNT_MASK) == 0 && a->in_program;
+}
+
 /* The readers' cell after one more reader. */
-static uint64_t read_again(const kn_hb_access *a, uint64_t read) {
+static uint64_t read_again(kn_hb_access *a, uint64_t read) {
     uint32_t cluster = kn_epoch_cluster(a->who);
-    if (read == 0 || read == a->who) return a->who;
+    if (read == 0 || same_thread(a, read)) return a->who;
     if (read == MANY_CLUSTERS || read == MANY_OF(cluster)) return read;
     if (kn_epoch_cluster(read) != cluster) return MANY_CLUSTERS;
     bool stricter = (read & ~a->who & KN_EPOCH_ASYNC) || !((read ^ a->who) & KN_EPOCH_ASYNC);
@@ -173,7 +180,7 @@ static uint64_t read_again(const kn_hb_access *a, uint64_t read) {
 
 /* Several clusters have read what is written now. Where clusters cannot synchronise that is a race; where they can, the
  * cell has forgotten whether they did. */
-static bool many_race(kn_machine *m, const kn_hb_access *a, uint64_t read) {
+static bool many_race(kn_machine *m, kn_hb_access *a, uint64_t read) {
     if (m->run->serial) return false;
     return read == MANY_CLUSTERS || read != MANY_OF(kn_epoch_cluster(a->who));
 }
@@ -182,10 +189,10 @@ static bool is_many(uint64_t read) {
     return read == MANY_CLUSTERS || read == MANY_OF(kn_epoch_cluster(read));
 }
 
-static kn_status check_cell(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_hb_access *a, cell *c,
-                            uint64_t addr) {
+static kn_status check_cell(kn_machine *m, kn_warp *w, const kn_insn *i, kn_hb_access *a, cell *c, uint64_t addr) {
     uint32_t lane = 1u << kn_epoch_lane(c->written);
-    if (c->written && c->written != a->who && !kn_hb_ordered(a, c->written, lane, KN_L_PROXY_GLOBAL))
+    if (c->written && c->written != a->who && !same_thread(a, c->written) &&
+        !kn_hb_ordered(a, c->written, lane, KN_L_PROXY_GLOBAL))
         return kn_hb_race(m, w, i, a, "global address", addr, c->written, lane, true);
     if (a->kind == KN_READ) {
         if (!(a->who & KN_EPOCH_STRONG)) c->read = read_again(a, c->read);
@@ -199,7 +206,7 @@ static kn_status check_cell(kn_machine *m, kn_warp *w, const kn_insn *i, const k
                             (unsigned long long)addr);
     } else if (read) {
         lane = 1u << kn_epoch_lane(read);
-        if (!kn_hb_ordered(a, read, lane, KN_L_PROXY_GLOBAL))
+        if (!same_thread(a, read) && !kn_hb_ordered(a, read, lane, KN_L_PROXY_GLOBAL))
             return kn_hb_race(m, w, i, a, "global address", addr, read, lane, false);
     }
     c->written = a->who;
@@ -209,7 +216,7 @@ static kn_status check_cell(kn_machine *m, kn_warp *w, const kn_insn *i, const k
 
 /* With programmatic dependent launch the previous kernel may still be writing what earlier launches of the program make
  * (poisoned extents), and reading what this one overwrites. */
-static kn_status check_grid_wait(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_hb_access *a, uint64_t addr) {
+static kn_status check_grid_wait(kn_machine *m, kn_warp *w, const kn_insn *i, kn_hb_access *a, uint64_t addr) {
     const kn_hb_cluster *hc = m->cluster->hb;
     if (kn_vc_get(a->vc, KN_L_ORDER, m->cluster->index, hc->grid_agent).all) return KN_OK;
     return kn_fault(m, w, i, a->lane,
@@ -218,8 +225,7 @@ static kn_status check_grid_wait(kn_machine *m, kn_warp *w, const kn_insn *i, co
                     (unsigned long long)addr, a->kind == KN_READ ? "read" : "written");
 }
 
-kn_status kn_hb_global(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_hb_access *a, uint64_t addr,
-                       uint32_t bytes) {
+kn_status kn_hb_global(kn_machine *m, kn_warp *w, const kn_insn *i, kn_hb_access *a, uint64_t addr, uint32_t bytes) {
     state *s = m->run->hb;
     if (!s || !w->hb) return KN_OK;
     range *r = find(s, addr);
@@ -232,10 +238,10 @@ kn_status kn_hb_global(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_hb_
         page *p = page_at(s, r, index);
         KN_REQUIRE(p != NULL, KN_E_NOMEM, "out of memory for the simulator's ordering checks");
         kn_status st = KN_OK;
-        kn_lock(&p->lock);
+        if (s->shared) kn_lock(&p->lock);
         for (; at < stop && at < end && st == KN_OK; at += r->grain)
             st = check_cell(m, w, i, a, &p->cell[(at - r->lo) % PAGE_BYTES / r->grain], at);
-        kn_unlock(&p->lock);
+        if (s->shared) kn_unlock(&p->lock);
         KN_TRY(st);
     }
     return KN_OK;
