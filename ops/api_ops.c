@@ -40,3 +40,36 @@ int32_t kiln_expert_mlp_backward(kiln_context *ctx, const DLTensor *grad_output,
         gated_output, expert_output, selected_weights, w1_weight, w2_weight, w3_weight, grad_hidden_states,
         grad_routing_weights, grad_w1_weight, grad_w2_weight, grad_w3_weight);
 }
+
+int32_t kiln_moe_layer_backward(kiln_context *ctx, const DLTensor *grad_output, const DLTensor *hidden_states,
+                                const DLTensor *router_weight, const DLTensor *e_score_correction_bias,
+                                const DLTensor *router_logits, const DLTensor *scores, const DLTensor *topk_indices,
+                                const DLTensor *topk_weights, const DLTensor *score_mask,
+                                const DLTensor *shared_expert_gate_weight, const DLTensor *shared_expert_up_weight,
+                                const DLTensor *shared_expert_down_weight, const DLTensor *shared_gate_output,
+                                const DLTensor *shared_up_output, const DLTensor *shared_activated,
+                                const DLTensor *grad_topk_weights, const DLTensor *grad_hidden_states,
+                                const DLTensor *grad_router_weight, const DLTensor *grad_shared_expert_gate_weight,
+                                const DLTensor *grad_shared_expert_up_weight,
+                                const DLTensor *grad_shared_expert_down_weight,
+                                const kiln_moe_layer_backward_options *options, void *stream) {
+    RUN(moe_layer_backward, grad_output, hidden_states, router_weight, e_score_correction_bias, router_logits, scores,
+        topk_indices, topk_weights, score_mask, shared_expert_gate_weight, shared_expert_up_weight,
+        shared_expert_down_weight, shared_gate_output, shared_up_output, shared_activated, grad_topk_weights,
+        grad_hidden_states, grad_router_weight, grad_shared_expert_gate_weight, grad_shared_expert_up_weight,
+        grad_shared_expert_down_weight);
+}
+
+int32_t kiln_routed_experts_backward(kiln_context *ctx, const DLTensor *grad_output, const DLTensor *hidden_states,
+                                     const DLTensor *topk_indices, const DLTensor *expert_offsets,
+                                     const DLTensor *topk_weights, const DLTensor *gate_weights,
+                                     const DLTensor *up_weights, const DLTensor *down_weights,
+                                     const DLTensor *saved_gate, const DLTensor *saved_up,
+                                     const DLTensor *grad_hidden_states, const DLTensor *grad_topk_weights,
+                                     const DLTensor *grad_gate_weights, const DLTensor *grad_up_weights,
+                                     const DLTensor *grad_down_weights,
+                                     const kiln_routed_experts_backward_options *options, void *stream) {
+    RUN(routed_experts_backward, grad_output, hidden_states, topk_indices, expert_offsets, topk_weights, gate_weights,
+        up_weights, down_weights, saved_gate, saved_up, grad_hidden_states, grad_topk_weights, grad_gate_weights,
+        grad_up_weights, grad_down_weights);
+}

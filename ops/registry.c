@@ -6,7 +6,9 @@
 #include "kiln/kiln.h"
 #include "ops/expert_mlp.h"
 #include "ops/load_balance.h"
+#include "ops/moe_layer.h"
 #include "ops/op_gemm.h"
+#include "ops/routed.h"
 
 #include <stdlib.h>
 #include <string.h>
