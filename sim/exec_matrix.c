@@ -70,6 +70,23 @@ kn_status kn_x_stmatrix(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t ac
     return KN_OK;
 }
 
+/* movmatrix: lane l's word is row l / 4, elements 2 (l % 4) and the next, before and after. */
+kn_status kn_x_movmatrix(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
+    uint32_t room[KN_LANES], out[KN_LANES];
+    const uint32_t *v;
+    KN_TRY(kn_src32(m, w, i, &i->op[1], active, room, &v));
+    for (int l = 0; l < KN_LANES; l++) {
+        out[l] = 0;
+        for (int e = 0; e < 2; e++) {
+            int row, column;
+            place(true, l, e, &row, &column);
+            uint32_t half = v[4 * row + column / 2] >> 16 * (column % 2) & 0xffff;
+            out[l] |= half << 16 * e;
+        }
+    }
+    return kn_put32(m, w, i, &i->op[0], active, out);
+}
+
 static kn_status check_whole_warp(const kn_insn *i, const kn_operand *o, uint32_t n) {
     uint32_t seen = o->kind == KN_O_VEC ? o->n : 1;
     if (seen != n) return kn_insn_error(i, "a list of %u registers is wanted, not %u", n, seen);
