@@ -24,8 +24,8 @@ enum {
     KN_MAX_TENSORS = 24, /* of one operation */
     KN_MAX_AXES = 8,
     KN_MAX_OPTIONS = 24,
-    KN_MAX_KERNELS = 12, /* of one program */
-    KN_MAX_LAUNCHES = 12,
+    KN_MAX_KERNELS = 16, /* of one program */
+    KN_MAX_LAUNCHES = 16,
     KN_MAX_BINDINGS = 56, /* of one launch */
     KN_MAX_MAPS = 24,     /* tensor maps of one program */
     KN_MAX_SLICES = 32    /* of one program's workspace */

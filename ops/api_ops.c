@@ -73,3 +73,17 @@ int32_t kiln_routed_experts_backward(kiln_context *ctx, const DLTensor *grad_out
         up_weights, down_weights, saved_gate, saved_up, grad_hidden_states, grad_topk_weights, grad_gate_weights,
         grad_up_weights, grad_down_weights);
 }
+
+int32_t kiln_router_backward(kiln_context *ctx, const DLTensor *hidden_states, const DLTensor *gate_weight,
+                             const DLTensor *router_logits, const DLTensor *routing_probs,
+                             const DLTensor *selected_experts, const DLTensor *routing_weights_sum,
+                             const DLTensor *grad_routing_weights, const DLTensor *grad_expert_mask,
+                             const DLTensor *grad_router_logits, const DLTensor *aux_expert_coefficients,
+                             const DLTensor *aux_row, const DLTensor *z_loss_coefficient, const DLTensor *token_mask,
+                             const DLTensor *grad_hidden_states, const DLTensor *grad_gate_weight,
+                             const DLTensor *grad_gate_bias, const DLTensor *grad_logits,
+                             const kiln_router_backward_options *options, void *stream) {
+    RUN(router_backward, hidden_states, gate_weight, router_logits, routing_probs, selected_experts,
+        routing_weights_sum, grad_routing_weights, grad_expert_mask, grad_router_logits, aux_expert_coefficients,
+        aux_row, z_loss_coefficient, token_mask, grad_hidden_states, grad_gate_weight, grad_gate_bias, grad_logits);
+}

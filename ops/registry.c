@@ -9,6 +9,7 @@
 #include "ops/moe_layer.h"
 #include "ops/op_gemm.h"
 #include "ops/routed.h"
+#include "ops/router.h"
 
 #include <stdlib.h>
 #include <string.h>

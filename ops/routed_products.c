@@ -1,0 +1,229 @@
+/* ops/routed_products: the matrix products of routed_experts_backward as the product engine knows them.
+ *
+ * Rows are sorted by expert: g, u, a and dx are products of ragged rows (KN_GROUP_M), the weight gradients of ragged
+ * depth (KN_GROUP_K). */
+#include "ops/routed_internal.h"
+
+#include <stdio.h>
+
+/* A matrix of the workspace: `columns` elements a row. */
+static kn_gemm_operand slice(int64_t at, kn_dtype dtype, int64_t columns, bool depth_contiguous) {
+    return (kn_gemm_operand){.place = kn_place_workspace(at),
+                             .dtype = dtype,
+                             .depth_contiguous = depth_contiguous,
+                             .stride_dim = -1,
+                             .stride_elems = columns,
+                             .group_dim = -1,
+                             .align_log2 = columns % 8 == 0 ? 4 : 0};
+}
+
+/* Matrix e of a tensor [L, rows, columns]. */
+static kn_gemm_operand expert_matrix(const kn_routed *r, int arg, bool depth_contiguous) {
+    return (kn_gemm_operand){.place = kn_place_arg(arg),
+                             .dtype = (kn_dtype)r->p->dtype[arg],
+                             .depth_contiguous = depth_contiguous,
+                             .stride_dim = 1,
+                             .group_dim = 0,
+                             .align_log2 = r->p->align_log2[arg]};
+}
+
+/* A product of all rows: D[rows, n] = A[rows, k] * B_e[k, n]. */
+static kn_gemm row_product(const kn_routed *r, const char *symbol, int64_t n, int64_t map) {
+    return (kn_gemm){.symbol = symbol,
+                     .m = r->rows,
+                     .n = n,
+                     .m_is_tokens = true,
+                     .n_segments = 1,
+                     .promote = r->precision.promote,
+                     .group = KN_GROUP_M,
+                     .n_groups = r->local,
+                     .offsets = kn_place_workspace(r->at.offsets),
+                     .offsets_dtype = KN_I32,
+                     .tile_map = kn_place_workspace(map),
+                     .epilogue = "store"};
+}
+
+/* g = x * gate^T, or u = x * up^T. */
+static kn_gemm gate_or_up(const kn_routed *r, bool is_gate) {
+    kn_gemm g = row_product(r, is_gate ? "routed_gate" : "routed_up", r->inner, r->at.inner_map);
+    g.segment[0].a = slice(r->at.x, r->precision.rows, r->hidden, true);
+    g.segment[0].b = expert_matrix(r, is_gate ? KN_ROUTED_GATE : KN_ROUTED_UP, true);
+    g.segment[0].k = r->hidden;
+    g.a_split = g.b_split = r->precision.forward_split;
+    g.d = slice(is_gate ? r->at.gate : r->at.up, r->precision.gate_up, r->inner, false);
+    return g;
+}
+
+static kn_gemm activation_product(const kn_routed *r) {
+    kn_gemm g = row_product(r, "routed_da", r->inner, r->at.inner_map);
+    g.segment[0].a = slice(r->at.dy, r->precision.rows, r->hidden, true);
+    g.segment[0].b = expert_matrix(r, KN_ROUTED_DOWN, false);
+    g.segment[0].k = r->hidden;
+    g.a_split = g.b_split = r->precision.forward_split;
+    g.epilogue = "routed_swiglu";
+    g.epi_align_log2 = r->inner % 8 == 0 ? 4 : 0; /* workspace alone */
+    return g;
+}
+
+static kn_gemm dx_product(const kn_routed *r) {
+    kn_gemm g = row_product(r, "routed_dx", r->hidden, r->at.hidden_map);
+    g.n_segments = 2;
+    for (int s = 0; s < 2; s++) {
+        g.segment[s].a = slice(s ? r->at.dup : r->at.dgate, r->precision.act, r->inner, true);
+        g.segment[s].b = expert_matrix(r, s ? KN_ROUTED_UP : KN_ROUTED_GATE, false);
+        g.segment[s].k = r->inner;
+    }
+    g.a_split = g.b_split = r->precision.gradient_split;
+    g.d = slice(r->at.dx, r->precision.dx, r->hidden, false);
+    return g;
+}
+
+static int64_t reserve_rows(kn_routed *r, int64_t columns, kn_dtype dtype) {
+    return kn_add_workspace(r->b, (uint64_t)r->rows * (uint64_t)columns * kn_dtype_size(dtype));
+}
+
+static int64_t reserve_map(kn_routed *r, int64_t tile_m) {
+    return kn_add_workspace(r->b, (uint64_t)kn_gemm_tile_map_entries(r->rows, r->local, tile_m) * 8);
+}
+
+void kn_routed_reserve_products(kn_routed *r) {
+    const kn_routed_precision *q = &r->precision;
+    r->at.x = reserve_rows(r, r->hidden, q->rows);  /* read by three products: gathered once */
+    r->at.dy = reserve_rows(r, r->hidden, q->rows); /* by two */
+    /* g and u wait for a, then die */
+    r->at.gate = r->gate_saved ? 0 : reserve_rows(r, r->inner, q->gate_up);
+    r->at.up = r->up_saved ? 0 : reserve_rows(r, r->inner, q->gate_up);
+    r->at.dgate = reserve_rows(r, r->inner, q->act); /* between the phases */
+    r->at.dup = reserve_rows(r, r->inner, q->act);
+    r->at.hw = reserve_rows(r, r->inner, q->act);
+    kn_gemm inner = activation_product(r), dx = dx_product(r);
+    int64_t inner_tile = kn_gemm_tile_m(&inner, r->p, r->target), dx_tile = kn_gemm_tile_m(&dx, r->p, r->target);
+    r->at.inner_map = reserve_map(r, inner_tile);
+    r->at.hidden_map = dx_tile == inner_tile ? r->at.inner_map : reserve_map(r, dx_tile);
+    r->partials = (r->inner + 15) / 16;
+    if (r->want_partial) /* a sum a row and 16 columns, added up in order at the end */
+        r->at.partials = kn_add_workspace(r->b, (uint64_t)r->rows * (uint64_t)r->partials * 4);
+    if (r->want_dx) r->at.dx = reserve_rows(r, r->hidden, q->dx); /* a token's rows meet in routed_combine */
+}
+
+void kn_routed_emit_gate_up(const kn_routed *r) {
+    kn_gemm da = activation_product(r), gate = gate_or_up(r, true), up = gate_or_up(r, false);
+    kn_gemm_emit_tile_map(r->b, &da, r->p, r->target);
+    if (!r->gate_saved) kn_gemm_emit(r->b, &gate, r->p, r->facts, r->target);
+    if (!r->up_saved) kn_gemm_emit(r->b, &up, r->p, r->facts, r->target);
+}
+
+/* ---- a, and all that follows from it element by element ----------------------------------------------------------
+ */
+
+static void add_name(kn_gemm *g, const char *name, const char *text) {
+    kn_param *q = &g->epi_param[g->n_epi_params++];
+    snprintf(q->name, sizeof q->name, "%s", name);
+    snprintf(q->text, sizeof q->text, "%s", text);
+    q->is_name = true;
+}
+
+static void add_value(kn_gemm *g, const char *name, int64_t value) {
+    kn_param *q = &g->epi_param[g->n_epi_params++];
+    snprintf(q->name, sizeof q->name, "%s", name);
+    q->value = value;
+}
+
+static void add_binding(kn_gemm *g, uint8_t kind, int arg, int dim, int64_t value) {
+    g->epi_bind[g->n_epi_bind++] = (kn_binding){.kind = kind, .arg = (uint8_t)arg, .dim = (uint8_t)dim, .value = value};
+}
+
+/* g or u: a saved tensor [T, K, I], or rows of the workspace. */
+static void bind_read(const kn_routed *r, kn_gemm *g, int saved, int64_t at) {
+    if (kn_routed_has(r, saved)) {
+        add_binding(g, KN_BIND_TENSOR, saved, 0, 0);
+        add_binding(g, KN_BIND_STRIDE, saved, 0, 0);
+        add_binding(g, KN_BIND_STRIDE, saved, 1, 0);
+    } else {
+        add_binding(g, KN_BIND_WORKSPACE, 0, 0, at);
+        add_binding(g, KN_BIND_I64, 0, 0, r->inner);
+        add_binding(g, KN_BIND_I64, 0, 0, 0);
+    }
+}
+
+static int64_t read_vec(const kn_routed *r) {
+    bool wide = r->inner % 8 == 0;
+    if (r->gate_saved) wide = wide && r->p->align_log2[KN_ROUTED_SAVED_GATE] >= 4;
+    if (r->up_saved) wide = wide && r->p->align_log2[KN_ROUTED_SAVED_UP] >= 4;
+    return wide ? 8 : 1;
+}
+
+void kn_routed_emit_activation_gradient(const kn_routed *r) {
+    kn_gemm g = activation_product(r);
+    const kn_routed_precision *q = &r->precision;
+    add_name(&g, "GATE_T", kn_dtype_name(r->gate_saved ? r->in : q->gate_up));
+    add_name(&g, "UP_T", kn_dtype_name(r->up_saved ? r->in : q->gate_up));
+    add_value(&g, "GATE_SAVED", r->gate_saved);
+    add_value(&g, "UP_SAVED", r->up_saved);
+    add_value(&g, "READ_VEC", read_vec(r));
+    add_name(&g, "ACT_T", kn_dtype_name(q->act));
+    add_value(&g, "PARTS", 1);
+    add_value(&g, "WEIGHTED", !r->on_input);
+    add_value(&g, "PARTIAL", r->want_partial);
+    add_value(&g, "ALPHA", r->p->option[KN_ROUTED_ALPHA]);
+    add_value(&g, "LIMIT", r->p->option[KN_ROUTED_LIMIT]);
+    add_value(&g, "OFFSET", r->p->option[KN_ROUTED_ACT_OFFSET]);
+    bind_read(r, &g, KN_ROUTED_SAVED_GATE, r->at.gate);
+    bind_read(r, &g, KN_ROUTED_SAVED_UP, r->at.up);
+    add_binding(&g, KN_BIND_I32, 0, 0, r->top_k);
+    add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.row_pair);
+    add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.row_weight);
+    add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.dgate);
+    add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.dup);
+    add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.hw);
+    add_binding(&g, KN_BIND_I64, 0, 0, r->inner);
+    add_binding(&g, KN_BIND_I64, 0, 0, 0);
+    if (r->want_partial) {
+        add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.partials);
+    } else {
+        add_binding(&g, KN_BIND_I64, 0, 0, 0);
+    }
+    add_binding(&g, KN_BIND_I64, 0, 0, r->partials);
+    kn_gemm_emit(r->b, &g, r->p, r->facts, r->target);
+}
+
+/* ---- gradients ---------------------------------------------------------------------------------------------------
+ */
+
+/* D_e[m, n] = sum over the expert's rows of left[row, m] * right[row, n] */
+static void emit_weight_gradient(const kn_routed *r, int output, kn_gemm_operand left, int64_t m, kn_gemm_operand right,
+                                 int64_t n) {
+    kn_gemm g = {.symbol = "routed_dw",
+                 .m = m,
+                 .n = n,
+                 .k_is_tokens = true,
+                 .n_segments = 1,
+                 .segment = {{left, right, r->rows}},
+                 .a_split = r->precision.gradient_split,
+                 .b_split = r->precision.gradient_split,
+                 .promote = r->precision.promote,
+                 .group = KN_GROUP_K,
+                 .n_groups = r->local,
+                 .offsets = kn_place_workspace(r->at.offsets),
+                 .offsets_dtype = KN_I32,
+                 .d = expert_matrix(r, output, false),
+                 .accumulate = kn_routed_accumulates(r, output),
+                 .epilogue = "store"};
+    kn_gemm_emit(r->b, &g, r->p, r->facts, r->target);
+}
+
+void kn_routed_emit_weight_gradients(const kn_routed *r) {
+    const kn_routed_precision *q = &r->precision;
+    kn_gemm_operand x = slice(r->at.x, q->rows, r->hidden, false), dy = slice(r->at.dy, q->rows, r->hidden, false);
+    kn_gemm_operand dgate = slice(r->at.dgate, q->act, r->inner, false);
+    kn_gemm_operand dup = slice(r->at.dup, q->act, r->inner, false), hw = slice(r->at.hw, q->act, r->inner, false);
+    if (r->want_gate) emit_weight_gradient(r, KN_ROUTED_GRAD_GATE, dgate, r->inner, x, r->hidden);
+    if (r->want_up) emit_weight_gradient(r, KN_ROUTED_GRAD_UP, dup, r->inner, x, r->hidden);
+    if (r->want_down) emit_weight_gradient(r, KN_ROUTED_GRAD_DOWN, dy, r->hidden, hw, r->inner);
+}
+
+void kn_routed_emit_dx(const kn_routed *r) {
+    kn_gemm g = dx_product(r);
+    if (r->at.hidden_map != r->at.inner_map) kn_gemm_emit_tile_map(r->b, &g, r->p, r->target);
+    kn_gemm_emit(r->b, &g, r->p, r->facts, r->target);
+}
