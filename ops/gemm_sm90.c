@@ -13,7 +13,8 @@
 
 enum {
     K_BLOCK = 64,
-    FIXED_BYTES = 8 * 2560 + 1024, /* the epilogue's patches, mbarriers, alignment */
+    FIXED_BYTES = 1024,       /* mbarriers, alignment */
+    PATCHES_BYTES = 8 * 5120, /* of epilogues that pass through shared memory */
     FIRST_TILE_CLK = 3000,
     EPILOGUE_CLK = 1300, /* of a 128 x 128 tile */
     MAX_STAGES = 12,
@@ -88,8 +89,9 @@ static int64_t stage_bytes(const candidate *c) {
     return (int64_t)(tile_rows(c) + c->bn) * K_BLOCK * 2;
 }
 
-static int stages_of(const candidate *c, const kn_device_facts *facts) {
-    int64_t n = ((int64_t)facts->smem_per_block - FIXED_BYTES) / stage_bytes(c);
+static int stages_of(const candidate *c, const kn_gemm *g, const kn_device_facts *facts) {
+    int64_t fixed = FIXED_BYTES + (strcmp(g->epilogue, "store") == 0 ? 0 : PATCHES_BYTES);
+    int64_t n = ((int64_t)facts->smem_per_block - fixed) / stage_bytes(c);
     return n > MAX_STAGES ? MAX_STAGES : (int)n;
 }
 
@@ -99,7 +101,7 @@ static bool is_legal(const candidate *c, const kn_gemm *const *g, int n, const k
     if (c->swap && n > 1) return false;
     if (c->mb * c->bn > 352 && g[0]->d.dtype == KN_F32) return false; /* its epilogue would spill */
     if (c->mb * c->bn > 256 && strcmp(g[0]->epilogue, "store") != 0) return false;
-    return stages_of(c, facts) >= 3;
+    return stages_of(c, g[0], facts) >= 3;
 }
 
 static int64_t tiles_of(const candidate *c, const kn_gemm *g) {
@@ -192,7 +194,7 @@ static void fill_params(kn_params *params, const candidate *c, const kn_gemm *co
     kn_params_set_name(params, "MODE", c->coop ? "coop" : "pingpong");
     kn_params_set(params, "MB", c->mb);
     kn_params_set(params, "BN", c->bn);
-    kn_params_set(params, "STAGES", stages_of(c, facts));
+    kn_params_set(params, "STAGES", stages_of(c, g[0], facts));
     kn_params_set(params, "RASTER", 8);
     kn_gemm_epilogue_params(g[0], params);
 }
