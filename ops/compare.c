@@ -104,7 +104,7 @@ static bool large_enough(const kn_call *call, const char *axes) {
 static void set_limits(const kn_call *call, precision *p) {
     if (strcmp(call->op->name, "load_balance_backward") == 0) {
         p->limit = p->row_limit = 1e-6;
-    } else if (p->u_out == U_BF16) {
+    } else if (p->u_out == U_BF16 || (p->u_out == U_F16 && p->u_in == U_BF16)) {
         p->limit = 5e-3;
         p->row_limit = 1e-2;
     } else if (p->u_out == U_F16 || p->u_in == U_F16) {
