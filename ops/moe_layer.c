@@ -95,8 +95,9 @@ static bool is_added_to(const layer *m, int output) {
     return m->p->accumulate >> (output - OUT_HIDDEN) & 1;
 }
 
+/* At least one row: what a launch binds must lie in the workspace, though without tokens nothing is read there. */
 static int64_t add_rows(layer *m, int64_t ld, int64_t element_bytes) {
-    return kn_add_workspace(&m->builder, (uint64_t)(m->tokens * ld * element_bytes));
+    return kn_add_workspace(&m->builder, (uint64_t)((m->tokens ? m->tokens : 1) * ld * element_bytes));
 }
 
 static void lay_out(layer *m) {
