@@ -36,7 +36,9 @@ static struct {
     kn_backend base;
     bool capturing;
     atomic_int loads, unloads, allocs, frees, encodes, alive;
-    int fail_loads; /* that many module_load calls fail */
+    int fail_loads;   /* that many module_load calls fail */
+    atomic_bool hold; /* module_load waits while it is set */
+    atomic_int waiting;
     kn_status launch_status;
     int n_launches, programs, ended;
     seen_launch launch[MAX_SEEN];
@@ -83,6 +85,9 @@ static inline kn_status fake_free_mapped(kn_backend *b, void *host) {
 static inline kn_status fake_load(kn_backend *b, const void *image, size_t len, const kn_kernel_meta *meta,
                                   kn_module **out) {
     (void)b, (void)image, (void)len;
+    atomic_fetch_add(&device.waiting, 1);
+    while (atomic_load(&device.hold)) usleep(100);
+    atomic_fetch_sub(&device.waiting, 1);
     if (device.fail_loads > 0) {
         device.fail_loads--;
         return kn_fail(KN_E_LOAD, "the device does not like %s", meta->entry);

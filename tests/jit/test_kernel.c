@@ -392,6 +392,32 @@ START_TEST(engines_share_a_build_in_progress) {
 }
 END_TEST
 
+static void *build_one(void *arg) {
+    kn_kernel_spec s = spec_of(9);
+    if (kn_kernel_acquire(e, &s, KN_WANT_BUILT, arg) != KN_OK) abort();
+    return NULL;
+}
+
+/* What a capture asks for must not wait for a thread that builds. */
+START_TEST(asking_for_loaded_ones_never_waits) {
+    pthread_t thread;
+    kn_kernel_spec s = spec_of(9);
+    kn_kernel *built = NULL, *k = NULL;
+    e = fake_engine(NULL);
+    atomic_store(&device.hold, true);
+    pthread_create(&thread, NULL, build_one, &built);
+    while (atomic_load(&device.waiting) == 0) usleep(100);
+    ck_assert_ok(kn_kernel_acquire(e, &s, KN_WANT_LOADED, &k));
+    ck_assert_ptr_null(k);
+    atomic_store(&device.hold, false);
+    pthread_join(thread, NULL);
+    ck_assert_ok(kn_kernel_acquire(e, &s, KN_WANT_LOADED, &k));
+    ck_assert_ptr_eq(k, built);
+    kn_kernel_release(e, k);
+    kn_kernel_release(e, built);
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("kernel");
     TCase *t = tcase_create("kernels");
@@ -409,6 +435,7 @@ int main(void) {
     tcase_add_test(t, a_note_holds_while_its_library_is_unchanged);
     tcase_add_test(t, damaged_notes_are_ignored);
     tcase_add_test(t, engines_share_a_build_in_progress);
+    tcase_add_test(t, asking_for_loaded_ones_never_waits);
     suite_add_tcase(s, t);
     return kn_run_suite(s);
 }

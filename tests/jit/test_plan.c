@@ -215,6 +215,19 @@ START_TEST(modules_are_bounded) {
 }
 END_TEST
 
+START_TEST(plans_are_bounded) {
+    kn_problem first = problem(1, 3), last = problem(50, 3);
+    e = fake_engine(&(kn_engine_options){.cache_dir = "off", .shapes = 1 + KN_SHAPES_GENERIC});
+    e->max_plans = 6;
+    for (int64_t t = 1; t <= 50; t++) kn_plan_release(e, plan_of(t, 3, NULL));
+    ck_assert_int_eq(device.loads - device.unloads, 1); /* all of them use one kernel */
+    ck_assert_ptr_null(kn_plan_find(e, &first));
+    kn_plan *plan = kn_plan_find(e, &last);
+    ck_assert_ptr_nonnull(plan);
+    kn_plan_release(e, plan);
+}
+END_TEST
+
 START_TEST(captured_plans_are_pinned) {
     e = fake_engine(&(kn_engine_options){.cache_dir = "off", .shapes = 1 + KN_SHAPES_EXACT, .max_modules = 4});
     kn_plan *captured = plan_of(1, 3, NULL);
@@ -223,7 +236,9 @@ START_TEST(captured_plans_are_pinned) {
     kn_plan_release(e, captured);
     for (int64_t t = 200; t < 300; t++) kn_plan_release(e, plan_of(t, 3, NULL));
     ck_assert_int_le(device.loads - device.unloads, 4);
-    kn_plan *again = plan_of(1, 3, NULL);
+    kn_problem p = problem(1, 3);
+    kn_plan *again = kn_plan_find(e, &p); /* found, not made again */
+    ck_assert_ptr_nonnull(again);
     ck_assert_ptr_eq(again->launches[0].kernel->module, module);
     kn_plan_release(e, again);
     int loads = device.loads;
@@ -324,6 +339,24 @@ START_TEST(planners_mistakes_are_named) {
 }
 END_TEST
 
+START_TEST(grids_are_whole_clusters) {
+    kn_problem odd = problem(5, 3), even = problem(6, 3);
+    bool fresh;
+    kn_plan *plan;
+    char path[128];
+    snprintf(path, sizeof path, "%s/templates/simple.ptxt", work_dir);
+    const char *text =
+        "#param N in 0 .. 1000000 // a number\n.version 7.8\n.target ${target}\n.address_size 64\n"
+        ".visible .entry clustered_${N}(.param .u64 n)\n.reqntid 32\n.reqnctapercluster 2\n{\n    ret;\n}\n";
+    ck_assert_ok(kn_file_write(path, text, strlen(text)));
+    e = fake_engine(NULL);
+    ck_assert_fails(kn_plan_add(e, &simple, &odd, false, &plan, &fresh), KN_E_INTERNAL,
+                    "grid axis 0 is 5, not a multiple of the cluster's 2");
+    ck_assert_ok(kn_plan_add(e, &simple, &even, false, &plan, &fresh));
+    kn_plan_release(e, plan);
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("plan");
     TCase *t = tcase_create("plans");
@@ -336,7 +369,9 @@ int main(void) {
     tcase_add_test(t, sixty_four_threads_build_eight_keys_once);
     tcase_add_test(t, threads_and_evictions);
     tcase_add_test(t, modules_are_bounded);
+    tcase_add_test(t, plans_are_bounded);
     tcase_add_test(t, captured_plans_are_pinned);
+    tcase_add_test(t, grids_are_whole_clusters);
     tcase_add_test(t, nothing_is_loaded_during_a_capture);
     tcase_add_loop_test(t, planners_mistakes_are_named, 0, (int)(sizeof mistakes / sizeof *mistakes));
     suite_add_tcase(s, t);

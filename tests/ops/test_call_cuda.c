@@ -249,6 +249,8 @@ START_TEST(a_child_of_a_process_with_a_driver) {
         if (lb_run(ctx, &c, NULL) != KILN_E_FORK) _exit(1);
         if (kiln_context_create("cuda:0", NULL, &own) != KILN_E_FORK) _exit(2);
         if (kiln_context_create("null", NULL, &own) != KILN_OK) _exit(3);
+        unsigned long calls = fake_driver.fakecuda_calls();
+        if (kiln_context_destroy(ctx) != KILN_OK || fake_driver.fakecuda_calls() != calls) _exit(4);
         _exit(0);
     }
     int status;
