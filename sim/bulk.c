@@ -81,7 +81,8 @@ static kn_status finish_load(kn_machine *m, kn_async *a) {
 }
 
 static kn_hb_access async_access(const kn_warp *w, int lane, kn_access_kind kind, kn_epoch who) {
-    return (kn_hb_access){.who = who, .vc = w->hb ? kn_hb_view(w, 1u << lane) : NULL, .kind = kind, .lane = lane};
+    return (kn_hb_access){
+        .who = who, .vc = w->hb ? kn_hb_view(w, 1u << lane) : NULL, .kind = kind, .lane = lane, .self = w};
 }
 
 kn_status kn_bulk_load(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, const kn_copy *c) {

@@ -79,7 +79,8 @@ static kn_status send(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, uin
     kn_hb_access h = {.who = kn_bar_running(r.bar, 0),
                       .vc = w->hb ? kn_hb_view(w, 1u << lane) : NULL,
                       .kind = KN_WRITE,
-                      .lane = lane};
+                      .lane = lane,
+                      .self = w};
     KN_TRY(kn_hb_shared(m, w, i, &h, r.cta, r.offset, bytes));
     memset(r.cta->shadow + r.offset, KN_SH_INFLIGHT, bytes);
     memcpy(r.data, data, bytes);

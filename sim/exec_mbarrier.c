@@ -161,6 +161,7 @@ static kn_status init_one(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t 
                       .vc = w->hb ? kn_hb_view(w, 1u << lane) : NULL,
                       .kind = KN_WRITE,
                       .lane = (int)lane,
+                      .self = w,
                       .in_program = true};
     KN_TRY(kn_hb_shared(m, w, i, &a, cta, offset, 8));
     memset(cta->shadow + offset, KN_SH_OBJECT, 8);

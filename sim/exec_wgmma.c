@@ -200,7 +200,8 @@ static kn_status read_tile(kn_machine *m, kn_warp *w, const kn_insn *i, uint64_t
     kn_hb_access a = {.who = kn_hb_epoch(w, KN_A_WGMMA, 0, KN_EPOCH_ASYNC),
                       .vc = w->hb ? kn_hb_view(w, KN_FULL_MASK) : NULL,
                       .kind = KN_READ,
-                      .lane = -1};
+                      .lane = -1,
+                      .self = w};
     t->n = kn_wgmma_chunks(o->type, rows);
     kn_wgmma_addresses(&d, o->type, mn_major, rows, t->addr);
     for (uint32_t k = 0; k < t->n; k++) {

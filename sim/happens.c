@@ -157,12 +157,17 @@ bool kn_hb_ordered_slow(kn_hb_access *a, kn_epoch prior, uint32_t lanes, kn_laye
     if (prior & a->who & KN_EPOCH_STRONG) return true;
     if (kn_epoch_count(prior) == KN_EPOCH_RUNNING) return false;
     bool crosses = !(prior & KN_EPOCH_ASYNC) && (a->who & KN_EPOCH_ASYNC);
-    uint32_t cluster = kn_epoch_cluster(prior), agent = kn_epoch_agent(prior);
-    bool mine = a->in_program && cluster == kn_epoch_cluster(a->who) && agent == kn_epoch_agent(a->who);
-    if (mine && lanes == 1u << kn_epoch_lane(a->who)) return true;
-    kn_tick t = kn_vc_get(a->vc, crosses ? proxy : KN_L_ORDER, cluster, agent);
-    if (!kn_tick_covers(t, kn_epoch_count(prior), lanes)) return false;
-    if (kn_epoch_count(prior) <= t.all) {
+    uint32_t cluster = kn_epoch_cluster(prior), agent = kn_epoch_agent(prior), count = kn_epoch_count(prior);
+    bool mine =
+        cluster == cluster_of(a->self) && agent == hb_of(a->self)->base && (a->lane < 0 || lanes == 1u << a->lane);
+    kn_tick t = kn_vc_get(a->vc, KN_L_ORDER, cluster, agent);
+    if (!mine && !kn_tick_covers(t, count, lanes)) return false;
+    if (crosses) { /* ordered, and fenced on the way */
+        kn_tick fenced = kn_vc_get(a->vc, proxy, cluster, agent);
+        if (!kn_tick_covers(fenced, count, lanes)) return false;
+        if (fenced.all < t.all) t.all = fenced.all;
+    }
+    if (count <= t.all) {
         a->known[1] = a->known[0];
         a->known[0] = prior & ~KN_EPOCH_LANE_BITS;
     }
@@ -215,9 +220,9 @@ kn_status kn_hb_race(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_hb_ac
     const char *now = a->kind == KN_READ ? "reads" : a->kind == KN_WRITE ? "writes" : "updates";
     bool crosses = !(prior & KN_EPOCH_ASYNC) && (a->who & KN_EPOCH_ASYNC),
          running = kn_epoch_count(prior) == KN_EPOCH_RUNNING;
-    bool own = kn_epoch_cluster(prior) == cluster_of(w) && kn_epoch_agent(prior) == hb_of(w)->base;
-    kn_hb_access plain = {.who = a->who & ~KN_EPOCH_ASYNC, .lanes = a->lanes, .vc = a->vc};
-    if (crosses && !running && (own || kn_hb_ordered_slow(&plain, prior, prior_lanes, KN_L_ORDER)))
+    kn_hb_access plain = {
+        .who = a->who & ~KN_EPOCH_ASYNC, .lanes = a->lanes, .vc = a->vc, .self = a->self, .lane = a->lane};
+    if (crosses && !running && kn_hb_ordered_slow(&plain, prior, prior_lanes, KN_L_ORDER))
         return kn_fault(m, w, i, a->lane,
                         "the asynchronous proxy %s %s 0x%llx, %s through ordinary accesses by %s, without a "
                         "fence.proxy.async in between",
@@ -330,7 +335,7 @@ static kn_status sync_lanes(kn_machine *m, kn_warp *w, const kn_access *a) {
 static kn_status on_access(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_access *a) {
     bool strong = a->kind == KN_ATOMIC || (a->sem && a->sem != KN_TOK_weak);
     kn_epoch base = kn_hb_epoch(w, KN_A_THREADS, 0, strong ? KN_EPOCH_STRONG : 0);
-    kn_hb_access h = {.kind = (kn_access_kind)a->kind, .in_program = true};
+    kn_hb_access h = {.kind = (kn_access_kind)a->kind, .self = w, .in_program = true};
     for (uint32_t mask = a->mask; mask; mask &= mask - 1) {
         uint32_t lane = (uint32_t)__builtin_ctz(mask);
         uint64_t addr = a->addr[lane];

@@ -105,7 +105,8 @@ typedef struct kn_hb_access {
     uint32_t lanes;  /* recorded lanes, 0: the one of `who` */
     const kn_vc *vc; /* what the issuer knows */
     kn_access_kind kind;
-    int lane;        /* for the report, or -1 */
+    const kn_warp *self; /* who issues it */
+    int lane;            /* and which lane, -1: all of them */
     bool in_program; /* by a thread itself: what it did before is ordered */
     kn_epoch
         known[2]; /* earlier epochs, without lanes, that are known to be ordered before this: to be found quickly */

@@ -23,6 +23,7 @@ static void run_one(const char *file, uint32_t m, uint32_t n, uint32_t k, uint32
 START_TEST(right_on_integers) {
     run_one("gemm_kk.ptx", 256, 256, 320, 2, true, 1);
     run_one("gemm_mn.ptx", 256, 256, 320, 2, true, 2);
+    run_one("gemm_rs.ptx", 256, 256, 320, 2, true, 2);
     run_one("gemm_cluster.ptx", 512, 256, 320, 4, true, 3);
 }
 END_TEST
@@ -38,6 +39,7 @@ START_TEST(right_for_every_schedule) {
     for (uint64_t seed = 0; seed < 12; seed++) {
         run_one("gemm_kk.ptx", 128, 256, 320, 1, true, seed);
         run_one("gemm_mn.ptx", 128, 256, 320, 1, true, seed);
+        run_one("gemm_rs.ptx", 128, 256, 320, 1, true, seed);
         run_one("gemm_cluster.ptx", 256, 256, 320, 2, true, seed);
     }
 }
@@ -58,6 +60,9 @@ static const struct {
     {"gemm_mn.ptx", 256, 256, 320, 2, false, 0x7ec59ab48195eaec},
     {"gemm_mn.ptx", 200, 136, 328, 1, false, 0x675ffb22ac530f43},
     {"gemm_mn.ptx", 256, 128, 4096, 2, false, 0x08a68719219e293d},
+    {"gemm_rs.ptx", 256, 256, 320, 2, true, 0x7a94daf4e132b1e0},
+    {"gemm_rs.ptx", 200, 136, 328, 1, false, 0x675ffb22ac530f43},
+    {"gemm_rs.ptx", 256, 128, 4096, 2, false, 0x08a68719219e293d},
     {"gemm_cluster.ptx", 512, 256, 320, 4, true, 0x48e9807b0a80aa3b},
     {"gemm_cluster.ptx", 512, 256, 320, 4, false, 0x057c023c9328cf2d},
     {"gemm_cluster.ptx", 200, 136, 328, 2, false, 0x675ffb22ac530f43},
@@ -73,6 +78,32 @@ START_TEST(bits_of_an_h200) {
     gemm_fill(&g, on_h200[_i].integers);
     ck_assert_ok(kn_sim_run(module, NULL, &g.launch, NULL));
     ck_assert_uint_eq(run_hash(RUN_HASH_START, g.d, (size_t)g.m * g.n * 4), on_h200[_i].hash);
+    gemm_close(&g);
+    kn_sim_free(module);
+    kn_free(ptx);
+}
+END_TEST
+
+/* One seed is one run, to the instruction; another seed is another run with the same result. */
+START_TEST(same_seed_same_run) {
+    gemm g;
+    size_t len;
+    char *ptx = run_read("gemm_cluster.ptx", &len);
+    kn_sim_module *module = run_parse(ptx, len);
+    uint64_t count[3], hash[3];
+    gemm_open(&g, "gemm_cluster.ptx", 512, 128, 320, 4);
+    gemm_fill(&g, false);
+    for (int k = 0; k < 3; k++) {
+        kn_sim_stats stats;
+        g.launch.seed = k == 2 ? 3 : 2;
+        g.launch.threads = k == 1 ? 1 : 2;
+        ck_assert_ok(kn_sim_run(module, NULL, &g.launch, &stats));
+        count[k] = stats.warp_instructions;
+        hash[k] = run_hash(RUN_HASH_START, g.d, (size_t)g.m * g.n * 4);
+    }
+    ck_assert_uint_eq(count[0], count[1]);
+    ck_assert_uint_ne(count[0], count[2]);
+    ck_assert(hash[0] == hash[1] && hash[0] == hash[2]);
     gemm_close(&g);
     kn_sim_free(module);
     kn_free(ptx);
@@ -107,6 +138,7 @@ int main(void) {
     tcase_add_test(t, right_on_random_data);
     tcase_add_test(t, right_for_every_schedule);
     tcase_add_loop_test(t, bits_of_an_h200, 0, (int)(sizeof on_h200 / sizeof on_h200[0]));
+    tcase_add_test(t, same_seed_same_run);
     tcase_add_test(t, fast_enough);
     suite_add_tcase(s, t);
     return kn_run_suite(s);

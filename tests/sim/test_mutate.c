@@ -78,6 +78,12 @@ START_TEST(gemm_mn) {
 }
 END_TEST
 
+START_TEST(gemm_rs) {
+    const harmless *known[] = {&announcement, NULL};
+    mutate_gemm("gemm_rs.ptx", 128, 256, 320, 1, known);
+}
+END_TEST
+
 START_TEST(gemm_cluster) {
     const harmless *known[] = {&announcement, NULL};
     mutate_gemm("gemm_cluster.ptx", 256, 256, 320, 2, known);
@@ -89,6 +95,7 @@ int main(void) {
     TCase *t = tcase_create("mutate");
     tcase_add_test(t, gemm_kk);
     tcase_add_test(t, gemm_mn);
+    tcase_add_test(t, gemm_rs);
     tcase_add_test(t, gemm_cluster);
     suite_add_tcase(s, t);
     return kn_run_suite(s);
