@@ -46,4 +46,4 @@ need_nvjitlink() {
 }
 
 BUILD_PACKAGES=(gcc libc6-dev cmake ninja-build pkg-config check libffi-dev libxxhash-dev libzstd-dev libjansson-dev libdlpack-dev)
-TEST_PACKAGES=(g++ clang-format clang-tidy python3 python3-numpy file)
+TEST_PACKAGES=(g++ clang-format clang-tidy python3-numpy rustc golang-go file)
