@@ -85,6 +85,12 @@ kn_status kn_ref_read(kn_arena *arena, const kn_tensor *t, int64_t index, kn_ref
     return KN_OK;
 }
 
+void kn_ref_rounded_to(kn_ref *a, kn_dtype t) {
+    for (int64_t i = 0; t == KN_F16 && i < a->rows * a->cols; i++) {
+        if (a->m[i] > 0) a->m[i] = fmax(a->m[i], 0x1p-14);
+    }
+}
+
 void kn_ref_clear_row(kn_ref *a, int64_t i) {
     memset(a->x + i * a->cols, 0, (size_t)a->cols * sizeof(double));
     memset(a->m + i * a->cols, 0, (size_t)a->cols * sizeof(double));

@@ -60,6 +60,9 @@ static kn_status shared_backward(layer *p) {
             p->dg.m[at] = a.m[at] * fabs(ux) * s.dsilu.m;
         }
     }
+    kn_ref_rounded_to(&p->du, gate->dtype);
+    kn_ref_rounded_to(&p->dg, gate->dtype);
+    if (!kn_ref_present(activated)) kn_ref_rounded_to(&p->activated, gate->dtype);
     return KN_OK;
 }
 
@@ -151,6 +154,7 @@ static kn_status weight_gradient(layer *p, int output, const kn_ref *left, const
 static kn_status hidden_gradient(layer *p) {
     if (!kn_ref_wanted(p->exact, p->magnitude, OUT_HIDDEN)) return KN_OK;
     kn_ref gate, up, router, out;
+    kn_ref_rounded_to(&p->dz, p->t[GRAD_OUTPUT].dtype); /* for this product alone, which is the last */
     KN_TRY(kn_ref_read(p->arena, &p->t[GATE_WEIGHT], 0, &gate));
     KN_TRY(kn_ref_read(p->arena, &p->t[UP_WEIGHT], 0, &up));
     KN_TRY(kn_ref_read(p->arena, &p->t[ROUTER_WEIGHT], 0, &router));
