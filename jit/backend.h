@@ -143,5 +143,8 @@ typedef struct kn_sim_counters {
 void kn_backend_sim_counters(kn_backend *b, kn_sim_counters *out);
 /** Seed of the next launches' schedules. */
 void kn_backend_sim_seed(kn_backend *b, uint64_t seed);
+/** For a failed module_load: puts the template line of `map` (may be NULL) in the place of "PTX line N" in the standing
+ *  sentence. Returns `st`. */
+kn_status kn_backend_sim_map_error(kn_status st, const char *map);
 
 #endif

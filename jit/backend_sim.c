@@ -8,6 +8,7 @@
 #include "sim/sim.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct sim_backend {
@@ -38,10 +39,9 @@ static void destroy(kn_backend *b) {
  */
 
 /* The map has rows "ptx_line file:line [loops]", one for each change; the last one at or before the line counts. */
-static void origin(void *user, uint32_t line, char *out, size_t cap) {
-    const kn_module *m = user;
+static void look_up(const char *map, uint32_t line, char *out, size_t cap) {
     const char *best = NULL;
-    for (const char *row = m->map; row && *row >= '0' && *row <= '9';) {
+    for (const char *row = map; row && *row >= '0' && *row <= '9';) {
         uint64_t n = 0;
         const char *at = row;
         for (; *at >= '0' && *at <= '9' && n <= UINT32_MAX; at++) n = n * 10 + (uint64_t)(*at - '0');
@@ -54,6 +54,22 @@ static void origin(void *user, uint32_t line, char *out, size_t cap) {
         snprintf(out, cap, "%.*s", (int)strcspn(best, "\n"), best);
     else
         snprintf(out, cap, "PTX line %u", line);
+}
+
+static void origin(void *user, uint32_t line, char *out, size_t cap) {
+    const kn_module *m = user;
+    look_up(m->map, line, out, cap);
+}
+
+kn_status kn_backend_sim_map_error(kn_status st, const char *map) {
+    static const char mark[] = "PTX line ";
+    char sentence[KN_ERROR_CAP], where[256];
+    snprintf(sentence, sizeof sentence, "%s", kn_error_message());
+    char *at = strstr(sentence, mark), *end = NULL;
+    unsigned long line = at ? strtoul(at + sizeof mark - 1, &end, 10) : 0;
+    if (!map || line == 0 || line > UINT32_MAX) return st;
+    look_up(map, (uint32_t)line, where, sizeof where);
+    return kn_fail(st, "%.*s%s%s", (int)(at - sentence), sentence, where, end);
 }
 
 static kn_status module_load(kn_backend *b, const void *image, size_t len, const kn_kernel_meta *meta,

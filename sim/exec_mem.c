@@ -112,3 +112,15 @@ kn_status kn_x_discard(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t act
     }
     return KN_OK;
 }
+
+/* createpolicy: a value that names the eviction priority; what takes a policy ignores it. */
+kn_status kn_x_createpolicy(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
+    uint64_t out[KN_LANES];
+    for (int l = 0; l < KN_LANES; l++) out[l] = i->aux;
+    return kn_put64(m, w, i, &i->op[0], active, out);
+}
+kn_status kn_p_createpolicy(kn_insn *i) {
+    if (i->n_op > 1 && i->op[1].kind != KN_O_IMM) return kn_insn_error(i, "the fraction must be a literal");
+    i->aux = strstr(i->text, "L2::evict_last") ? UINT64_C(0x14F0000000000000) : UINT64_C(0x12F0000000000000);
+    return KN_OK;
+}

@@ -94,6 +94,7 @@ START_TEST(faults_name_the_template) {
     ck_assert_fails(b->ops->launch(b, &f.args), KN_E_ARG, "pass NULL");
     kn_module *m = NULL;
     ck_assert_fails(b->ops->module_load(b, "x", 1, &meta, &m), KN_E_SIM, "add_one: PTX line 1");
+    ck_assert_fails(kn_backend_sim_map_error(KN_E_SIM, "1 b.ptxt:7\n"), KN_E_SIM, "add_one: b.ptxt:7: a directive");
     end(&f);
 }
 END_TEST

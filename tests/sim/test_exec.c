@@ -281,6 +281,7 @@ START_TEST(choices) {
         {"mov.f64 %dz, 0d3ff8000000000000;", 'd', 0, 0, 0, 0, 0x3ff8000000000000},
         {"mov.u32 %rz, -1;", 'r', 0, 0, 0, 0, 0xffffffff},
         {"mov.u32 %rz, WARP_SZ;", 'r', 0, 0, 0, 0, 32},
+        {"createpolicy.fractional.L2::evict_last.b64 %dz, 1.0;", 'd', 0, 0, 0, 0, 0x14F0000000000000},
         {"mov.pred %pz, %pa;", 'p', 1, 0, 0, 0, 1},
     };
     CHECK(rows);
