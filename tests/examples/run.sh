@@ -8,7 +8,7 @@ cd "$source"
 need() { command -v "$1" >/dev/null && return; echo "skipped: no $1"; [ "${CI:-}" = true ] && exit 1; exit 77; }
 case $language in
     c)
-        "$cc" -std=c11 -Wall -Wextra -Werror examples/c/first.c -Iinclude -L"$build" -lkiln -lm -Wl,-rpath,"$build" -o "$work/first"
+        "$cc" -std=c11 -Wall -Werror examples/c/first.c -Iinclude -L"$build" -lkiln -lm -Wl,-rpath,"$build" -o "$work/first"
         "$work/first" ;;
     python)
         python=/usr/bin/python3
