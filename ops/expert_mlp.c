@@ -1,10 +1,10 @@
 /* ops/expert_mlp: checks and planner of expert_mlp_backward. Derivation: docs/expert_mlp.md.
  *
- *   1  gather   d = w * dy of the selected rows; r = <dy, y>; zeros for the tokens that were not selected
- *   2  da       a = d * w2, whose epilogue makes dg and du of it (and h, which grad_w2 needs)
- *   3  dw       grad_w1 = dg^T x, grad_w3 = du^T x, grad_w2 = d^T h: one launch
- *   4  dx       dg * w1 + du * w3 as one sum, its rows scattered to their tokens
- *   5  finish   only where r comes from da's epilogue (no expert_output), or where ids may repeat
+ *   1  gather   d = w * dy of the selected rows; r = <dy, y>; zeros for the tokens that were not selected; copies of x
+ * and h without the rows that stand for no token, if there are any 2  da       a = d * w2, whose epilogue makes dg and
+ * du of it (and h, where there is no gated_output) 3  dw       grad_w1 = dg^T x, grad_w3 = du^T x, grad_w2 = d^T h: one
+ * launch 4  dx       dg * w1 + du * w3 as one sum, its rows scattered to their tokens 5  finish   only where r comes
+ * from da's epilogue (no expert_output), or where ids may repeat
  *
  * A part whose outputs are not wanted is left out. */
 #include "ops/expert_mlp.h"
@@ -95,16 +95,18 @@ typedef struct mlp {
     int64_t batch, tokens, hidden, inner; /* B, T, H, F */
     kn_dtype dtype;
     bool hidden_out, routing_out, w1_out, w2_out, w3_out;
-    bool repeated;  /* ids may repeat: dx and r are combined by a kernel of their own */
-    bool grads;     /* dg and du are wanted */
-    bool dots;      /* r is the sum of da's partial sums, for there is no expert_output */
-    bool r_by_rows; /* r goes to the workspace first */
-    int64_t strips; /* partial sums a row */
+    bool screen_x, screen_h; /* selected_tokens, gated_output enter sums */
+    bool repeated;           /* ids may repeat: dx and r are combined by a kernel of their own */
+    bool grads;              /* dg and du are wanted */
+    bool dots;               /* r is the sum of da's partial sums, for there is no expert_output */
+    bool r_by_rows;          /* r goes to the workspace first */
+    int64_t strips;          /* partial sums a row */
     /* Workspace. */
     int64_t d;       /* [T,H] w * dy: left side of grad_w2, and of da unless dots */
     int64_t dy;      /* [T,H] rows of grad_output, where da must be formed before the weight (dots) */
     int64_t x;       /* [T,H] selected_tokens without rows that stand for no token: a NaN there must not reach a sum */
-    int64_t h;       /* [T,F] likewise: right side of grad_w2 */
+    int64_t h;       /* [T,F] gated_output likewise, or h itself where it is absent: right side of grad_w2 */
+    int64_t flag;    /* i32: not 0 if some row stands for no token, and x and h were copied */
     int64_t dg, du;  /* [T,F] */
     int64_t r_parts; /* f32 [T, strips], or r itself: [T] */
     int64_t dx;      /* f32 [T,H] before repeated rows are added up */
@@ -120,7 +122,8 @@ static bool accumulates(const mlp *m, int arg) {
 
 static int64_t rows_of(const mlp *m, bool is_wanted, int64_t columns, kn_dtype dtype) {
     if (!is_wanted) return ABSENT;
-    return kn_add_workspace(m->builder, (uint64_t)m->tokens * (uint64_t)columns * kn_dtype_size(dtype));
+    uint64_t rows = m->tokens > 0 ? (uint64_t)m->tokens : 1; /* an address, even if there is nothing at it */
+    return kn_add_workspace(m->builder, rows * (uint64_t)columns * kn_dtype_size(dtype));
 }
 
 static void decide(mlp *m, const kn_problem *p) {
@@ -141,10 +144,13 @@ static void decide(mlp *m, const kn_problem *p) {
     m->strips = m->dots ? (m->inner + STRIP - 1) / STRIP : 1;
     m->d = rows_of(m, m->w2_out || (m->grads && !m->dots), m->hidden, m->dtype);
     m->dy = rows_of(m, m->dots, m->hidden, m->dtype);
-    m->x = rows_of(m, m->w1_out || m->w3_out, m->hidden, m->dtype);
+    m->screen_x = m->w1_out || m->w3_out;
+    m->screen_h = m->w2_out && wanted(p, GATED_OUTPUT);
+    m->x = rows_of(m, m->screen_x, m->hidden, m->dtype);
     m->h = rows_of(m, m->w2_out, m->inner, m->dtype);
     m->dg = rows_of(m, m->grads, m->inner, m->dtype);
     m->du = rows_of(m, m->grads, m->inner, m->dtype);
+    m->flag = m->screen_x || m->screen_h ? kn_add_workspace(m->builder, 4) : ABSENT;
     m->r_parts = rows_of(m, m->dots || m->r_by_rows, m->strips, KN_F32);
     m->dx = rows_of(m, m->repeated && m->hidden_out, m->hidden, KN_F32);
 }
@@ -184,26 +190,37 @@ static void bind_slice(kn_launch_spec *l, int64_t offset) {
         kn_bind_workspace(l, offset);
 }
 
+/* Each block of rows reads all ids too, so there are only as many as the device can have at once. */
+static int64_t row_blocks(const mlp *m) {
+    int64_t blocks = 4 * (int64_t)(m->facts->multiprocessors ? m->facts->multiprocessors : 1);
+    return m->tokens < blocks ? m->tokens : blocks;
+}
+
 static void bind_gather(const mlp *m, kn_launch_spec *l, bool first) {
     kn_bind_tensor(l, TOKEN_INDICES, 0);
     kn_bind_i64(l, m->batch);
     kn_bind_i32(l, (int32_t)m->tokens);
+    kn_bind_i32(l, (int32_t)row_blocks(m));
     kn_bind_i32(l, (int32_t)fill_rows(m));
     kn_bind_tensor(l, GRAD_OUTPUT, 0);
     kn_bind_stride(l, GRAD_OUTPUT, 0);
     kn_bind_tensor(l, SELECTED_WEIGHTS, 0);
     kn_bind_tensor(l, SELECTED_TOKENS, 0);
     kn_bind_stride(l, SELECTED_TOKENS, 0);
+    kn_bind_tensor(l, GATED_OUTPUT, 0);
+    kn_bind_stride(l, GATED_OUTPUT, 0);
     if (first) {
         kn_bind_tensor(l, EXPERT_OUTPUT, 0);
         kn_bind_stride(l, EXPERT_OUTPUT, 0);
-        bind_slice(l, m->d);
-        bind_slice(l, m->dy);
-        bind_slice(l, m->x);
     } else {
         bind_slice(l, m->r_parts);
-        for (int i = 0; i < 4; i++) kn_bind_i64(l, 0);
+        kn_bind_i64(l, m->strips);
     }
+    bind_slice(l, first ? m->d : ABSENT);
+    bind_slice(l, first ? m->dy : ABSENT);
+    bind_slice(l, first ? m->x : ABSENT);
+    bind_slice(l, first && m->screen_h ? m->h : ABSENT);
+    bind_slice(l, first ? m->flag : ABSENT);
     if (first && m->r_by_rows)
         bind_slice(l, m->r_parts);
     else
@@ -216,10 +233,11 @@ static void bind_gather(const mlp *m, kn_launch_spec *l, bool first) {
 /* The first launch, or (not first) the one that adds up partial sums of <a, h>. */
 static void emit_gather(const mlp *m, bool first) {
     static const int inputs[] = {GRAD_OUTPUT, SELECTED_TOKENS, EXPERT_OUTPUT}, outputs[] = {OUT_HIDDEN};
+    static const int gated[] = {GATED_OUTPUT};
     bool r = m->routing_out && (first ? !m->dots : m->dots);
     bool fill_r = r && !m->repeated && !accumulates(m, OUT_ROUTING);
     bool fill_hidden = first && m->hidden_out && !m->repeated && !accumulates(m, OUT_HIDDEN);
-    int64_t blocks = m->tokens;
+    int64_t blocks = row_blocks(m);
     if (fill_r || fill_hidden) blocks += (m->batch + fill_rows(m) - 1) / fill_rows(m);
     int kernel;
     kn_params *params = kn_add_kernel(m->builder, "expert_mlp_gather.ptxt", &kernel);
@@ -227,9 +245,14 @@ static void emit_gather(const mlp *m, bool first) {
     kn_params_set_name(params, "ID_T", id_type(m));
     kn_params_set(params, "H", m->hidden);
     kn_params_set(params, "VEC", row_vec(m, m->hidden, inputs, 3));
-    kn_params_set(params, "D_OUT", first && (m->w2_out || (m->grads && !m->dots)));
+    kn_params_set(params, "D_OUT", first && m->d != ABSENT);
     kn_params_set(params, "DY_OUT", first && m->dots);
-    kn_params_set(params, "X_OUT", first && (m->w1_out || m->w3_out));
+    kn_params_set(params, "SCREEN_X", first && m->screen_x);
+    kn_params_set(params, "SCREEN_H", first && m->screen_h);
+    if (first && m->screen_h) {
+        kn_params_set(params, "F", m->inner);
+        kn_params_set(params, "H_VEC", row_vec(m, m->inner, gated, 1));
+    }
     kn_params_set_name(params, "R", !r ? "none" : first ? "dot" : "partials");
     kn_params_set(params, "PARTIALS", first ? 1 : m->strips);
     kn_params_set_name(params, "R_TO", m->r_by_rows ? "rows" : "tokens");
@@ -332,8 +355,8 @@ static void epi_name(kn_gemm *g, const char *name, const char *text) {
 
 /* a = d * w2, then dg, du and h. Where h alone is wanted the product is empty: only its epilogue is of use. */
 static void emit_da(const mlp *m) {
-    bool product = m->grads || m->dots;
-    if (!product && !m->w2_out) return;
+    bool product = m->grads || m->dots, h_out = m->w2_out && !m->screen_h;
+    if (!product && !h_out) return;
     /* The left side of an empty product is never read. */
     kn_gemm g = {.symbol = "expert_mlp_da",
                  .m = m->tokens,
@@ -355,7 +378,7 @@ static void emit_da(const mlp *m) {
     epi_name(&g, "WEIGHT_T", m->dots ? kn_dtype_name(m->dtype) : "none");
     epi_value(&g, "DOT", m->dots);
     epi_value(&g, "GRADS", m->grads);
-    epi_value(&g, "H_OUT", m->w2_out);
+    epi_value(&g, "H_OUT", h_out);
     epi_bind(&g, tensor(W1_OUTPUT));
     epi_bind(&g, stride(W1_OUTPUT));
     epi_bind(&g, tensor(UP_OUTPUT));
@@ -372,15 +395,22 @@ static void emit_da(const mlp *m) {
     kn_gemm_emit(m->builder, &g, m->p, m->facts, m->target);
 }
 
-static kn_gemm weight_gradient(const mlp *m, int out, int64_t left, int64_t left_columns, int64_t right,
-                               int64_t right_columns) {
+/* `right` is a tensor; where some row stands for no token, its copy in the workspace; or (NULL) the workspace alone. */
+static kn_gemm weight_gradient(const mlp *m, int out, int64_t left, int64_t left_columns, const int *right,
+                               int64_t copy, int64_t right_columns) {
+    kn_gemm_operand screened = from_workspace(m, copy, right_columns, false);
+    /* Without rows nobody has written the flag. */
+    bool tensor = right && m->tokens > 0;
     return (kn_gemm){.symbol = "expert_mlp_dw",
                      .m = left_columns,
                      .n = right_columns,
                      .k_is_tokens = true,
                      .n_segments = 1,
                      .segment = {{from_workspace(m, left, left_columns, false),
-                                  from_workspace(m, right, right_columns, false), m->tokens}},
+                                  tensor ? from_tensor(m, *right, false) : screened, m->tokens}},
+                     .b_switch = tensor,
+                     .b_flag = kn_place_workspace(m->flag),
+                     .b_instead = {screened},
                      .a_split = 1,
                      .b_split = 1,
                      .d = from_tensor(m, out, false),
@@ -390,11 +420,12 @@ static kn_gemm weight_gradient(const mlp *m, int out, int64_t left, int64_t left
 
 /* Those that are stored alike share a launch. */
 static void emit_dw(const mlp *m) {
+    static const int x = SELECTED_TOKENS, gated = GATED_OUTPUT;
     kn_gemm all[3];
     int n = 0;
-    if (m->w2_out) all[n++] = weight_gradient(m, OUT_W2, m->d, m->hidden, m->h, m->inner);
-    if (m->w1_out) all[n++] = weight_gradient(m, OUT_W1, m->dg, m->inner, m->x, m->hidden);
-    if (m->w3_out) all[n++] = weight_gradient(m, OUT_W3, m->du, m->inner, m->x, m->hidden);
+    if (m->w2_out) all[n++] = weight_gradient(m, OUT_W2, m->d, m->hidden, m->screen_h ? &gated : NULL, m->h, m->inner);
+    if (m->w1_out) all[n++] = weight_gradient(m, OUT_W1, m->dg, m->inner, &x, m->x, m->hidden);
+    if (m->w3_out) all[n++] = weight_gradient(m, OUT_W3, m->du, m->inner, &x, m->x, m->hidden);
     bool done[3] = {false};
     for (int i = 0; i < n; i++) {
         const kn_gemm *alike[3];

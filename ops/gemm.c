@@ -26,12 +26,16 @@ void kn_gemm_bind_place(kn_launch_spec *l, const kn_place *place) {
     }
 }
 
-void kn_gemm_bind_strides(kn_launch_spec *l, const kn_gemm_operand *o) {
+void kn_gemm_bind_ld(kn_launch_spec *l, const kn_gemm_operand *o) {
     if (o->stride_dim >= 0) {
         kn_bind_stride(l, o->place.arg, o->stride_dim);
     } else {
         kn_bind_i64(l, o->stride_elems);
     }
+}
+
+void kn_gemm_bind_strides(kn_launch_spec *l, const kn_gemm_operand *o) {
+    kn_gemm_bind_ld(l, o);
     if (o->group_dim >= 0) {
         kn_bind_stride(l, o->place.arg, o->group_dim);
     } else {

@@ -61,6 +61,9 @@ typedef struct kn_gemm {
         kn_gemm_operand a, b;
         int64_t k; /* with KN_GROUP_K the bound on all rows together */
     } segment[KN_GEMM_MAX_SEGMENTS];
+    bool b_switch; /* the device chooses: where b_flag (i32) is not 0, B of segment s is b_instead[s] */
+    kn_place b_flag;
+    kn_gemm_operand b_instead[KN_GEMM_MAX_SEGMENTS];
     int a_split, b_split; /* bf16 parts that an operand is taken as: 1; 2 (16 bits, products hi*hi, hi*mid, mid*hi); 3
                              (24 bits, six products) */
     bool promote;         /* move partial sums to fp32 registers every 256 of k: errors of the tensor core's adder */

@@ -20,8 +20,9 @@ bool kn_gemm_sm90_fits(const kn_gemm *const *g, int n, const kn_problem *p, cons
 void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, const kn_problem *p,
                        const kn_device_facts *facts);
 
-/* Bindings that both paths make: a place, a leading stride and a stride from group to group. */
+/* Bindings that both paths make: a place, a leading stride, and that with the stride from group to group. */
 void kn_gemm_bind_place(kn_launch_spec *l, const kn_place *place);
+void kn_gemm_bind_ld(kn_launch_spec *l, const kn_gemm_operand *o);
 void kn_gemm_bind_strides(kn_launch_spec *l, const kn_gemm_operand *o);
 /* The epilogue's parameters and arguments (of "store": from g->d). */
 bool kn_gemm_epilogue_is_wide(const kn_gemm *g);

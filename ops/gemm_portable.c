@@ -49,6 +49,10 @@ static int64_t common_width(const kn_gemm *g, bool of_a) {
         int64_t vec = o->depth_contiguous ? vector_width(o, g->segment[s].k, k_ragged)
                                           : vector_width(o, of_a ? g->m : g->n, of_a && m_ragged);
         if (vec < width) width = vec;
+        if (of_a || !g->b_switch) continue;
+        int64_t other = vector_width(&g->b_instead[s], o->depth_contiguous ? g->segment[s].k : g->n,
+                                     o->depth_contiguous && k_ragged);
+        if (other < width) width = other;
     }
     return width;
 }
@@ -68,6 +72,7 @@ static void fill_params(const kn_gemm *g, const kn_problem *p, const kn_gemm_til
     }
     set_operand(params, "A", a, common_width(g, true), g->a_split);
     set_operand(params, "B", b, common_width(g, false), g->b_split);
+    kn_params_set_name(params, "SWITCH", g->b_switch ? "of_b" : "none");
     kn_params_set_name(params, "MMA", f16 ? "f16" : "bf16");
     kn_params_set(params, "PROMOTE", g->promote ? PROMOTE_K / K_TILE : 0);
     kn_params_set_name(params, "GROUP", group_names[g->group]);
@@ -104,7 +109,11 @@ void kn_gemm_portable_emit(kn_program_builder *b, const kn_gemm *g, const kn_pro
         kn_gemm_bind_place(l, &g->segment[s].b.place);
         kn_gemm_bind_strides(l, &g->segment[s].b);
         kn_bind_i32(l, (int32_t)g->segment[s].k);
+        if (!g->b_switch) continue;
+        kn_gemm_bind_place(l, &g->b_instead[s].place);
+        kn_gemm_bind_ld(l, &g->b_instead[s]);
     }
+    if (g->b_switch) kn_gemm_bind_place(l, &g->b_flag);
     if (g->gather_dtype != KN_DTYPE_NONE) {
         kn_gemm_bind_place(l, &g->gather);
     } else {

@@ -56,6 +56,17 @@ static bool is_one_of(const char *name, const char *const *names) {
     return false;
 }
 
+/* A product of this launch whose B the device chooses, or NULL. One flag serves all of them. */
+static const kn_gemm *switched(const kn_gemm *const *g, int n) {
+    for (int i = 0; i < n; i++)
+        if (g[i]->b_switch) return g[i];
+    return NULL;
+}
+
+static bool same_place(const kn_place *a, const kn_place *b) {
+    return a->in_workspace == b->in_workspace && a->arg == b->arg && a->offset_bytes == b->offset_bytes;
+}
+
 bool kn_gemm_sm90_fits(const kn_gemm *const *g, int n, const kn_problem *p, const kn_target *target) {
     static const char *const epilogues[] = {"store", "swiglu_backward", "row_swiglu_backward", "scatter_rows", NULL};
     const kn_gemm_operand *a = &g[0]->segment[0].a, *b = &g[0]->segment[0].b;
@@ -71,9 +82,11 @@ bool kn_gemm_sm90_fits(const kn_gemm *const *g, int n, const kn_problem *p, cons
             return false;
         if (q->m == 0 || q->m > INT_MAX - 256 || q->n == 0 || q->n > INT_MAX - 256) return false;
         if (q->k_is_tokens != g[0]->k_is_tokens) return false;
+        if (q->b_switch && !same_place(&q->b_flag, &switched(g, n)->b_flag)) return false;
         for (int s = 0; s < q->n_segments; s++) {
             if (q->segment[s].k == 0 || (s == 0 && q->segment[0].k != g[0]->segment[0].k)) return false;
             if (!operand_fits(&q->segment[s].a, a) || !operand_fits(&q->segment[s].b, b)) return false;
+            if (q->b_switch && !operand_fits(&q->b_instead[s], b)) return false;
         }
     }
     return true;
@@ -190,6 +203,7 @@ static void fill_params(kn_params *params, const candidate *c, const kn_gemm *co
     kn_params_set_name(params, "T", kn_dtype_name(a->dtype));
     kn_params_set_name(params, "A_MAJOR", (c->swap ? b : a)->depth_contiguous ? "k" : "mn");
     kn_params_set_name(params, "B_MAJOR", (c->swap ? a : b)->depth_contiguous ? "k" : "mn");
+    kn_params_set_name(params, "SWITCH", !switched(g, n) ? "none" : c->swap ? "of_a" : "of_b");
     kn_params_set(params, "SWAP", c->swap);
     kn_params_set_name(params, "MODE", c->coop ? "coop" : "pingpong");
     kn_params_set(params, "MB", c->mb);
@@ -197,6 +211,21 @@ static void fill_params(kn_params *params, const candidate *c, const kn_gemm *co
     kn_params_set(params, "STAGES", stages_of(c, g[0], facts));
     kn_params_set(params, "RASTER", 8);
     kn_gemm_epilogue_params(g[0], params);
+}
+
+/* The maps of segment s of one product: the kernel's A, its B, and what may stand instead of the product's B. */
+static void bind_maps(kn_program_builder *b, kn_launch_spec *l, const candidate *c, const kn_gemm *g, int s,
+                      bool with_instead) {
+    /* Problems of one segment never read the maps of the others. */
+    if (s >= g->n_segments) s = 0;
+    const kn_gemm_operand *pa = &g->segment[s].a, *pb = &g->segment[s].b;
+    const kn_gemm_operand *instead = g->b_switch ? &g->b_instead[s] : pb;
+    int64_t k = g->segment[s].k;
+    int rows_of_b = c->swap ? tile_rows(c) : c->bn;
+    int map_a = add_map(b, pa, g->m, k, c->swap ? c->bn : tile_rows(c)), map_b = add_map(b, pb, g->n, k, rows_of_b);
+    kn_bind_map(l, c->swap ? map_b : map_a);
+    kn_bind_map(l, c->swap ? map_a : map_b);
+    if (with_instead) kn_bind_map(l, add_map(b, instead, g->n, k, rows_of_b));
 }
 
 void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, const kn_problem *p,
@@ -217,17 +246,9 @@ void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, co
     kn_launch_spec *l = kn_add_launch(b, kernel, (uint32_t)(tiles < sms ? tiles : sms), 1, 1);
     l->dependent = true;
     int segments = g[n - 1]->n_segments;
-    for (int i = 0; i < n; i++) {
-        for (int s = 0; s < segments; s++) {
-            /* Problems of one segment never read the maps of the others. */
-            int from = s < g[i]->n_segments ? s : 0;
-            const kn_gemm_operand *pa = &g[i]->segment[from].a, *pb = &g[i]->segment[from].b;
-            int64_t k = g[i]->segment[from].k;
-            kn_bind_map(l,
-                        c.swap ? add_map(b, pb, g[i]->n, k, tile_rows(&c)) : add_map(b, pa, g[i]->m, k, tile_rows(&c)));
-            kn_bind_map(l, c.swap ? add_map(b, pa, g[i]->m, k, c.bn) : add_map(b, pb, g[i]->n, k, c.bn));
-        }
-    }
+    for (int i = 0; i < n; i++)
+        for (int s = 0; s < segments; s++) bind_maps(b, l, &c, g[i], s, switched(g, n) != NULL);
+    if (switched(g, n)) kn_gemm_bind_place(l, &switched(g, n)->b_flag);
     for (int i = 0; i < n; i++) kn_gemm_bind_epilogue(l, g[i]);
     kn_bind_i32(l, (int32_t)(c.swap ? g[0]->n : g[0]->m));
     kn_bind_i32(l, (int32_t)(c.swap ? g[0]->m : g[0]->n));
