@@ -10,7 +10,6 @@
 #include "ops/router.h"
 
 #include "kiln/kiln.h"
-#include "ops/gemm.h"
 #include "ops/router_internal.h"
 
 #include <inttypes.h>
@@ -19,14 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    MAX_E = 8192,
-    MAX_K = 256,
-    MAX_ROWS = INT_MAX - (1 << 20),
-    MAX_COLUMNS = 1 << 28,
-    THREADS = 256,
-    SUM_ROWS = 512 /* rows of one partial column sum */
-};
+enum { MAX_E = 8192, MAX_K = 256, MAX_ROWS = INT_MAX - (1 << 20), MAX_COLUMNS = 1 << 28, THREADS = 256 };
 
 /* ---- checks --------------------------------------------------------------------------------------------------------
  */
@@ -93,34 +85,7 @@ kn_status kn_router_describe(const kn_call *call, kn_problem *p) {
 /* ---- the plan ------------------------------------------------------------------------------------------------------
  */
 
-typedef struct router {
-    const kn_problem *p;
-    const kn_device_facts *facts;
-    const kn_target *target;
-    kn_program_builder *builder;
-    int64_t tokens, experts, hidden; /* T, E, H */
-    bool hidden_out, weight_out, bias_out, logits_out;
-    bool split;      /* dz and fp32 operands enter the products as hi + lo */
-    kn_dtype dz;     /* type of dz in workspace; KN_DTYPE_NONE: nothing needs it */
-    int64_t dz_ld;   /* elements from row to row */
-    int64_t dz_at;   /* workspace */
-    int64_t rows_at; /* workspace: hidden_states without masked rows, if there is a mask */
-    int64_t rows_ld;
-} router;
-
-static int64_t ceil_div(int64_t a, int64_t b) {
-    return a / b + (a % b != 0);
-}
-
-static bool dependent(const router *r) {
-    return r->target->cc >= 90;
-}
-
-static bool masks_rows(const router *r) {
-    return r->weight_out && kn_router_has(r->p, KN_ROUTER_TOKEN_MASK);
-}
-
-static void decide(router *r) {
+static void decide(kn_router *r) {
     const kn_problem *p = r->p;
     r->tokens = p->axis[KN_ROUTER_T];
     r->experts = p->axis[KN_ROUTER_E];
@@ -130,18 +95,21 @@ static void decide(router *r) {
     r->bias_out = kn_router_has(p, KN_ROUTER_OUT_GATE_BIAS);
     r->logits_out = kn_router_has(p, KN_ROUTER_OUT_LOGITS);
     kn_dtype input = (kn_dtype)p->dtype[KN_ROUTER_HIDDEN];
-    r->split = input == KN_F32 || p->option[KN_ROUTER_ROUND_F32];
-    if (r->hidden_out || r->weight_out || r->bias_out) r->dz = r->split ? KN_F32 : input;
-    /* Rows of 16 bytes, which TMA and wide loads want. */
-    r->dz_ld = ceil_div(r->experts, 8) * 8;
+    r->fine = input == KN_F32 || p->option[KN_ROUTER_ROUND_F32];
+    if (r->hidden_out || r->weight_out || r->bias_out) r->dz = r->fine ? KN_F32 : input;
+    /* Rows of 16 bytes, which TMA and wide loads want. A place of its own even without tokens: launches bind it. */
+    uint64_t rows = r->tokens > 0 ? (uint64_t)r->tokens : 1;
+    r->dz_ld = kn_router_ceil_div(r->experts, 8) * 8;
+    r->rows_ld = kn_router_ceil_div(r->hidden, 8) * 8;
     if (r->dz != KN_DTYPE_NONE)
-        r->dz_at = kn_add_workspace(r->builder, (uint64_t)(r->tokens * r->dz_ld) * kn_dtype_size(r->dz));
-    r->rows_ld = ceil_div(r->hidden, 8) * 8;
-    if (masks_rows(r))
-        r->rows_at = kn_add_workspace(r->builder, (uint64_t)r->tokens * (uint64_t)r->rows_ld * kn_dtype_size(input));
+        r->dz_at = kn_add_workspace(r->builder, rows * (uint64_t)r->dz_ld * kn_dtype_size(r->dz));
+    r->rest = r->fine && input == KN_BF16 && (r->hidden_out || r->weight_out);
+    if (r->rest) r->rest_at = kn_add_workspace(r->builder, rows * (uint64_t)r->dz_ld * 4);
+    if (kn_router_masks_rows(r))
+        r->rows_at = kn_add_workspace(r->builder, rows * (uint64_t)r->rows_ld * kn_dtype_size(input));
 }
 
-static void emit_dlogits(const router *r) {
+static void emit_dlogits(const kn_router *r) {
     const kn_problem *p = r->p;
     int kernel, out = KN_ROUTER_OUT_LOGITS;
     kn_params *params = kn_add_kernel(r->builder, "router_dlogits.ptxt", &kernel);
@@ -151,18 +119,24 @@ static void emit_dlogits(const router *r) {
     kn_params_set(params, "TOKENS", p->generic ? -1 : r->tokens);
     kn_params_set_name(params, "DZ_T", r->dz == KN_DTYPE_NONE ? "none" : kn_dtype_name(r->dz));
     kn_params_set(params, "DZ_LD", r->dz == KN_DTYPE_NONE ? 0 : r->dz_ld);
+    kn_params_set(params, "REST", r->rest);
     kn_params_set_name(params, "OUT_T", r->logits_out ? kn_dtype_name((kn_dtype)p->dtype[out]) : "none");
     kn_params_set(params, "OUT_VEC", wide ? 4 : 1);
     kn_params_set(params, "OUT_ADD", r->logits_out && kn_router_accumulates(p, out));
-    kn_params_set(params, "DEPENDENT", dependent(r));
+    kn_params_set(params, "DEPENDENT", kn_router_dependent(r));
     int64_t groups = THREADS / kn_router_lanes(r->experts);
-    kn_launch_spec *l = kn_add_launch(r->builder, kernel, (uint32_t)ceil_div(r->tokens, groups), 1, 1);
-    l->dependent = dependent(r);
+    kn_launch_spec *l = kn_add_launch(r->builder, kernel, (uint32_t)kn_router_ceil_div(r->tokens, groups), 1, 1);
+    l->dependent = kn_router_dependent(r);
     kn_router_bind_token(p, l);
     if (r->dz == KN_DTYPE_NONE) {
         kn_bind_i64(l, 0);
     } else {
         kn_bind_workspace(l, r->dz_at);
+    }
+    if (r->rest) {
+        kn_bind_workspace(l, r->rest_at);
+    } else {
+        kn_bind_i64(l, 0);
     }
     kn_bind_tensor(l, out, 0);
     kn_bind_stride(l, out, 0);
@@ -170,7 +144,7 @@ static void emit_dlogits(const router *r) {
 }
 
 /* Masked tokens' rows of hidden_states must not be seen by the product over tokens: 0 * NaN is no zero. */
-static void emit_mask_rows(const router *r) {
+static void emit_mask_rows(const kn_router *r) {
     int64_t size = kn_dtype_size((kn_dtype)r->p->dtype[KN_ROUTER_HIDDEN]), vec = 16;
     while (r->hidden * size % vec != 0 || vec > 1 << r->p->align_log2[KN_ROUTER_HIDDEN]) vec /= 2;
     int kernel;
@@ -179,9 +153,9 @@ static void emit_mask_rows(const router *r) {
     kn_params_set(params, "SIZE", size);
     kn_params_set(params, "ROWS", r->p->generic ? -1 : r->tokens);
     kn_params_set(params, "VEC", vec);
-    kn_params_set(params, "DEPENDENT", dependent(r));
-    kn_launch_spec *l = kn_add_launch(r->builder, kernel, (uint32_t)ceil_div(r->tokens, THREADS / 32), 1, 1);
-    l->dependent = dependent(r);
+    kn_params_set(params, "DEPENDENT", kn_router_dependent(r));
+    kn_launch_spec *l = kn_add_launch(r->builder, kernel, (uint32_t)kn_router_ceil_div(r->tokens, THREADS / 32), 1, 1);
+    l->dependent = kn_router_dependent(r);
     kn_bind_tensor(l, KN_ROUTER_HIDDEN, 0);
     kn_bind_stride(l, KN_ROUTER_HIDDEN, 0);
     kn_bind_workspace(l, r->rows_at);
@@ -190,122 +164,8 @@ static void emit_mask_rows(const router *r) {
     kn_bind_i32(l, (int32_t)r->tokens);
 }
 
-static kn_gemm_operand tensor_rows(const router *r, int arg, bool depth_contiguous) {
-    return (kn_gemm_operand){.place = kn_place_arg(arg),
-                             .dtype = (kn_dtype)r->p->dtype[arg],
-                             .depth_contiguous = depth_contiguous,
-                             .stride_dim = 0,
-                             .group_dim = -1,
-                             .align_log2 = r->p->align_log2[arg]};
-}
-
-static kn_gemm_operand workspace_rows(int64_t at, kn_dtype dtype, int64_t ld, bool depth_contiguous) {
-    return (kn_gemm_operand){.place = kn_place_workspace(at),
-                             .dtype = dtype,
-                             .depth_contiguous = depth_contiguous,
-                             .stride_dim = -1,
-                             .stride_elems = ld,
-                             .group_dim = -1,
-                             .align_log2 = 4};
-}
-
-/* How often an operand enters a product: f32 as hi + lo, and so does f16 beside an fp32 dz, for the product is bf16
- * then. */
-static int parts_of(const router *r, kn_dtype dtype) {
-    return r->split && dtype != KN_BF16 ? 2 : 1;
-}
-
-static void emit_dh(const router *r) {
-    const kn_problem *p = r->p;
-    kn_dtype input = (kn_dtype)p->dtype[KN_ROUTER_GATE_WEIGHT];
-    kn_gemm g = {.symbol = "router_dh",
-                 .m = r->tokens,
-                 .n = r->hidden,
-                 .m_is_tokens = true,
-                 .n_segments = 1,
-                 .segment = {{workspace_rows(r->dz_at, r->dz, r->dz_ld, true),
-                              tensor_rows(r, KN_ROUTER_GATE_WEIGHT, false), r->experts}},
-                 .a_split = parts_of(r, r->dz),
-                 .b_split = parts_of(r, input),
-                 .promote = r->split,
-                 .d = tensor_rows(r, KN_ROUTER_OUT_HIDDEN, false),
-                 .accumulate = kn_router_accumulates(p, KN_ROUTER_OUT_HIDDEN),
-                 .epilogue = "store"};
-    if (kn_router_has(p, KN_ROUTER_TOKEN_MASK)) {
-        /* A masked token's row is 0 even where gate_weight holds a NaN. */
-        g.epilogue = "store_masked";
-        g.epi_align_log2 = g.d.align_log2;
-        kn_param type = {.name = "D_T", .is_name = true}, add = {.name = "ACCUMULATE", .value = g.accumulate};
-        snprintf(type.text, sizeof type.text, "%s", kn_dtype_name(g.d.dtype));
-        g.epi_param[g.n_epi_params++] = type;
-        g.epi_param[g.n_epi_params++] = add;
-        g.epi_bind[g.n_epi_bind++] = (kn_binding){.kind = KN_BIND_TENSOR, .arg = KN_ROUTER_OUT_HIDDEN};
-        g.epi_bind[g.n_epi_bind++] = (kn_binding){.kind = KN_BIND_STRIDE, .arg = KN_ROUTER_OUT_HIDDEN};
-        g.epi_bind[g.n_epi_bind++] = (kn_binding){.kind = KN_BIND_TENSOR, .arg = KN_ROUTER_TOKEN_MASK};
-    }
-    kn_gemm_emit(r->builder, &g, p, r->facts, r->target);
-}
-
-static void emit_dw(const router *r) {
-    const kn_problem *p = r->p;
-    kn_dtype input = (kn_dtype)p->dtype[KN_ROUTER_HIDDEN];
-    kn_gemm g = {.symbol = "router_dw",
-                 .m = r->experts,
-                 .n = r->hidden,
-                 .k_is_tokens = true,
-                 .n_segments = 1,
-                 .segment = {{workspace_rows(r->dz_at, r->dz, r->dz_ld, false),
-                              masks_rows(r) ? workspace_rows(r->rows_at, input, r->rows_ld, false)
-                                            : tensor_rows(r, KN_ROUTER_HIDDEN, false),
-                              r->tokens}},
-                 .a_split = parts_of(r, r->dz),
-                 .b_split = parts_of(r, input),
-                 .promote = r->split,
-                 .d = tensor_rows(r, KN_ROUTER_OUT_GATE_WEIGHT, false),
-                 .accumulate = kn_router_accumulates(p, KN_ROUTER_OUT_GATE_WEIGHT),
-                 .epilogue = "store"};
-    kn_gemm_emit(r->builder, &g, p, r->facts, r->target);
-}
-
-/* One launch of column sums: `rows` rows at `from` in chunks of `chunk` (0: one chunk), to workspace or to the bias. */
-static void emit_column_sums(const router *r, int64_t from, kn_dtype dtype, int64_t ld, int64_t rows, int64_t chunk,
-                             int64_t to, bool last) {
-    int kernel;
-    kn_params *params = kn_add_kernel(r->builder, "column_sums.ptxt", &kernel);
-    kn_params_set(params, "N", r->experts);
-    kn_params_set(params, "M", r->p->generic ? -1 : rows);
-    kn_params_set(params, "ROWS", chunk);
-    kn_params_set_name(params, "X_T", kn_dtype_name(dtype));
-    kn_params_set_name(params, "OUT_T", "f32");
-    kn_params_set(params, "ACCUMULATE", last && kn_router_accumulates(r->p, KN_ROUTER_OUT_GATE_BIAS));
-    kn_params_set(params, "DEPENDENT", dependent(r));
-    int64_t chunks = chunk ? ceil_div(rows, chunk) : 1;
-    kn_launch_spec *l = kn_add_launch(r->builder, kernel, (uint32_t)(chunks * ceil_div(r->experts, 32)), 1, 1);
-    l->dependent = dependent(r);
-    kn_bind_workspace(l, from);
-    kn_bind_i64(l, ld);
-    if (last) {
-        kn_bind_tensor(l, KN_ROUTER_OUT_GATE_BIAS, 0);
-    } else {
-        kn_bind_workspace(l, to);
-    }
-    kn_bind_i64(l, r->experts);
-    kn_bind_i32(l, (int32_t)rows);
-}
-
-static void emit_bias(const router *r) {
-    int64_t chunks = ceil_div(r->tokens, SUM_ROWS);
-    if (chunks <= 1) {
-        emit_column_sums(r, r->dz_at, r->dz, r->dz_ld, r->tokens, 0, 0, true);
-        return;
-    }
-    int64_t parts = kn_add_workspace(r->builder, (uint64_t)(chunks * r->experts) * 4);
-    emit_column_sums(r, r->dz_at, r->dz, r->dz_ld, r->tokens, SUM_ROWS, parts, false);
-    emit_column_sums(r, parts, KN_F32, r->experts, chunks, 0, 0, true);
-}
-
 /* The least that must be moved and multiplied. */
-static void set_floor(const router *r, kn_program *out) {
+static void set_floor(const kn_router *r, kn_program *out) {
     const kn_problem *p = r->p;
     double t = (double)r->tokens, e = (double)r->experts, h = (double)r->hidden;
     double input = kn_dtype_size((kn_dtype)p->dtype[KN_ROUTER_HIDDEN]);
@@ -322,17 +182,17 @@ static void set_floor(const router *r, kn_program *out) {
 
 kn_status kn_router_plan(const kn_problem *p, const kn_device_facts *facts, const kn_target *target, kn_program *out) {
     kn_program_builder builder = {.program = out};
-    router r = {.p = p, .facts = facts, .target = target, .builder = &builder};
+    kn_router r = {.p = p, .facts = facts, .target = target, .builder = &builder};
     decide(&r);
     set_floor(&r, out);
     if (r.tokens > 0 && (r.dz != KN_DTYPE_NONE || r.logits_out)) emit_dlogits(&r);
-    if (r.tokens > 0 && masks_rows(&r)) emit_mask_rows(&r);
-    if (r.tokens > 0 && r.hidden_out) emit_dh(&r);
+    if (r.tokens > 0 && kn_router_masks_rows(&r)) emit_mask_rows(&r);
+    if (r.tokens > 0 && r.hidden_out) kn_router_emit_dh(&r);
     /* Without tokens the sums over tokens are 0: written, or nothing is added. */
-    if (r.weight_out && (r.tokens > 0 || !kn_router_accumulates(p, KN_ROUTER_OUT_GATE_WEIGHT))) emit_dw(&r);
-    if (r.bias_out && (r.tokens > 0 || !kn_router_accumulates(p, KN_ROUTER_OUT_GATE_BIAS))) emit_bias(&r);
+    if (r.weight_out && (r.tokens > 0 || !kn_router_accumulates(p, KN_ROUTER_OUT_GATE_WEIGHT))) kn_router_emit_dw(&r);
+    if (r.bias_out && (r.tokens > 0 || !kn_router_accumulates(p, KN_ROUTER_OUT_GATE_BIAS))) kn_router_emit_bias(&r);
     snprintf(out->note, sizeof out->note, "dlogits by %" PRId64 " threads a token%s, dz as %s, %u launches",
-             kn_router_lanes(r.experts), masks_rows(&r) ? ", masked rows" : "",
+             kn_router_lanes(r.experts), kn_router_masks_rows(&r) ? ", masked rows" : "",
              r.dz == KN_DTYPE_NONE ? "none" : kn_dtype_name(r.dz), out->n_launches);
     return builder.status;
 }

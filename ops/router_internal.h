@@ -42,10 +42,46 @@ static inline bool kn_router_accumulates(const kn_problem *p, int arg) {
     return p->accumulate >> (arg - KN_ROUTER_OUT_HIDDEN) & 1;
 }
 
+/* One plan in the making. */
+typedef struct kn_router {
+    const kn_problem *p;
+    const kn_device_facts *facts;
+    const kn_target *target;
+    kn_program_builder *builder;
+    int64_t tokens, experts, hidden; /* T, E, H */
+    bool hidden_out, weight_out, bias_out, logits_out;
+    bool fine;       /* dz stays fp32 into the products */
+    kn_dtype dz;     /* type of dz in workspace; KN_DTYPE_NONE: nothing needs it */
+    int64_t dz_ld;   /* elements from row to row */
+    int64_t dz_at;   /* workspace */
+    bool rest;       /* what two bf16 parts of an fp32 dz leave over is a third part of the products */
+    int64_t rest_at; /* workspace, as dz */
+    int64_t rows_at; /* workspace: hidden_states without masked rows, if there is a mask */
+    int64_t rows_ld;
+} kn_router;
+
+static inline int64_t kn_router_ceil_div(int64_t a, int64_t b) {
+    return a / b + (a % b != 0);
+}
+/* Whether kernels may start while the one before drains. */
+static inline bool kn_router_dependent(const kn_router *r) {
+    return r->target->cc >= 90;
+}
+
+/* Whether hidden_states must be copied without the masked tokens' rows. */
+static inline bool kn_router_masks_rows(const kn_router *r) {
+    return r->weight_out && kn_router_has(r->p, KN_ROUTER_TOKEN_MASK);
+}
+
 /* Threads that share a token (LANES of lib/router_token.ptxi): a function of E alone. */
 int64_t kn_router_lanes(int64_t experts);
 /* The parameters and the arguments of lib/router_token.ptxi. */
 void kn_router_token_params(const kn_problem *p, kn_params *params);
 void kn_router_bind_token(const kn_problem *p, kn_launch_spec *l);
+
+/* The products and sums over tokens, from dz in workspace. */
+void kn_router_emit_dh(const kn_router *r);
+void kn_router_emit_dw(const kn_router *r);
+void kn_router_emit_bias(const kn_router *r);
 
 #endif
