@@ -11,9 +11,7 @@ static kn_status create_warp(const kn_entry *e, kn_warp *w) {
     KN_TRY(KN_NEW(&w->hold, e->n_slots + 1, "register marks"));
     KN_TRY(KN_NEW(&w->pred, e->n_preds + 1, "predicates"));
     KN_TRY(KN_NEW(&w->pred_def, e->n_preds + 1, "predicates"));
-    w->regs = kn_malloc(((size_t)e->n_slots + 1) * KN_LANES * sizeof *w->regs);
-    if (!w->regs) return kn_fail(KN_E_NOMEM, "out of memory for %u registers of a warp", e->n_slots);
-    memset(w->regs, FILL, ((size_t)e->n_slots + 1) * KN_LANES * sizeof *w->regs);
+    KN_TRY(KN_NEW(&w->regs, ((size_t)e->n_slots + 1) * KN_LANES, "registers"));
     if (e->local_bytes == 0) return KN_OK;
     KN_TRY(KN_NEW(&w->local, (size_t)e->local_bytes * KN_LANES, "local memory"));
     return KN_NEW(&w->local_def, (size_t)e->local_bytes * KN_LANES, "the shadow of local memory");

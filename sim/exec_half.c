@@ -13,6 +13,20 @@ static inline double value(bool bf, uint32_t h) {
 static inline uint32_t rounded(bool bf, double v) {
     return (uint32_t)kn_round_double(v, bf ? kn_fmt_bf16 : kn_fmt_f16, KN_RN);
 }
+/* The same for x + y and for a product, quickly where the result is a float that nothing was lost of. */
+static inline uint32_t rounded_float(bool bf, float f) {
+    return bf ? kn_bf16_round(f) : kn_f16_round(f);
+}
+static inline uint32_t rounded_sum(bool bf, double x, double y) {
+    double s = x + y, back = s - x, error = (x - (s - back)) + (y - back);
+    float f = (float)s;
+    if (__builtin_expect(error == 0 && (double)f == s, 1)) return rounded_float(bf, f);
+    return rounded(bf, kn_odd_sum(x, y));
+}
+static inline uint32_t rounded_product(bool bf, double v) {
+    float f = (float)v;
+    return __builtin_expect((double)f == v, 1) ? rounded_float(bf, f) : rounded(bf, v);
+}
 static inline bool is_nan(bool bf, uint32_t h) {
     return (h & 0x7fff) > (bf ? 0x7f80u : 0x7c00u);
 }
@@ -51,10 +65,10 @@ static inline uint32_t half_lane(const kn_insn *i, half_op op, bool bf, uint32_t
     b = flush(i, bf, b);
     double x = value(bf, a), y = value(bf, b);
     switch (op) {
-    case H_ADD: return finish(i, bf, rounded(bf, kn_odd_sum(x, y)));
-    case H_SUB: return finish(i, bf, rounded(bf, kn_odd_sum(x, -y)));
-    case H_MUL: return finish(i, bf, rounded(bf, x * y));
-    case H_FMA: return finish(i, bf, rounded(bf, kn_odd_sum(x * y, value(bf, flush(i, bf, c)))));
+    case H_ADD: return finish(i, bf, rounded_sum(bf, x, y));
+    case H_SUB: return finish(i, bf, rounded_sum(bf, x, -y));
+    case H_MUL: return finish(i, bf, rounded_product(bf, x * y));
+    case H_FMA: return finish(i, bf, rounded_sum(bf, x * y, value(bf, flush(i, bf, c))));
     case H_MIN: return finish(i, bf, extreme(i, bf, false, a, b));
     case H_MAX: return finish(i, bf, extreme(i, bf, true, a, b));
     case H_EX2: return finish(i, bf, rounded(bf, exp2(x)));

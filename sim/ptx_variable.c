@@ -140,7 +140,7 @@ static kn_status shared_variable(kn_ptx *p, variable *v, bool external) {
 static kn_status local_variable(kn_ptx *p, variable *v) {
     if (!p->entry) return kn_ptx_error(p, ".local outside a kernel");
     uint64_t at = round_up(p->entry->local_bytes, v->align);
-    if (at + v->bytes > (1 << 20)) return kn_ptx_error(p, "local memory of over 1 MiB a thread");
+    if (at + v->bytes > (1 << 16)) return kn_ptx_error(p, "local memory of over 64 KiB a thread");
     v->name.address = (int64_t)at;
     p->entry->local_bytes = (uint32_t)(at + v->bytes);
     return kn_ptx_declare(p, &v->name);

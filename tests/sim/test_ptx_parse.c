@@ -109,6 +109,7 @@ static const struct {
     {BODY("setp.lo.s32 %p0, %r0, %r1;"), "for unsigned types"},
     {BODY("st.const.u32 [%rd0], %r0;"), "cannot store there"},
     {BODY(".shared .b8 s[2000000];"), "static shared memory of over 1 MiB"},
+    {BODY(".local .b8 s[65537];"), "local memory of over 64 KiB a thread"},
     {BODY(".pragma \"x\""), "';' was expected"},
     {BODY(".align 4;"), "unknown directive .align in a kernel"},
     {HEAD ".extern .global .b32 g;\n", "external variables cannot be linked"},
