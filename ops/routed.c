@@ -24,7 +24,8 @@ enum {
     MAX_COLUMNS = 1 << 30, /* H and I */
     MAX_CHUNKS = 1024,
     CHUNK_PAIRS = 512, /* what one warp of the sort takes at least */
-    STEP_PAIRS = 128
+    STEP_PAIRS = 128,
+    SHORT_SUM = 128 /* H below which `fast` takes its first products as `balanced` does */
 };
 
 /* ---- checks ------------------------------------------------------------------------------------------------------
@@ -98,13 +99,15 @@ kn_status kn_routed_experts_describe(const kn_call *call, kn_problem *p) {
  */
 
 /* What is rounded to what: docs/routed_experts.md. */
-static kn_routed_precision choose_precision(kn_dtype in, int64_t math) {
+static kn_routed_precision choose_precision(kn_dtype in, int64_t math, int64_t hidden) {
     if (in == KN_BF16)
         return (kn_routed_precision){KN_BF16, KN_F32, KN_BF16, KN_BF16, .forward_split = 1, .gradient_split = 1};
     /* f16: intermediate gradients may leave its range, so they are fp32, and enter products in bf16 parts. */
     if (in == KN_F16) return (kn_routed_precision){KN_F16, KN_F32, KN_F32, KN_F32, 1, 2, false};
     if (math == KILN_MATH_ACCURATE) return (kn_routed_precision){KN_F32, KN_F32, KN_F32, KN_F32, 3, 3, true};
-    if (math == KILN_MATH_FAST) return (kn_routed_precision){KN_BF16, KN_F32, KN_BF16, KN_BF16, 1, 1, false};
+    /* In a short sum the roundings of g, u and a do not average out, and add to those of the gradient products. */
+    if (math == KILN_MATH_FAST && hidden >= SHORT_SUM)
+        return (kn_routed_precision){KN_BF16, KN_F32, KN_BF16, KN_BF16, 1, 1, false};
     return (kn_routed_precision){KN_F32, KN_F32, KN_BF16, KN_BF16, .forward_split = 2, .gradient_split = 1};
 }
 
@@ -137,17 +140,17 @@ static void set_up(kn_routed *r) {
     r->pairs = r->tokens * r->top_k;
     r->pad = 1;
     r->rows = r->pairs + (r->pad - 1) * (r->local < r->pairs ? r->local : r->pairs);
-    r->precision = choose_precision(r->in, p->option[KN_ROUTED_MATH]);
+    r->precision = choose_precision(r->in, p->option[KN_ROUTED_MATH], r->hidden);
     choose_chunks(r);
 }
 
 static void reserve_sort(kn_routed *r) {
     uint64_t pairs = (uint64_t)r->pairs, rows = (uint64_t)r->rows;
-    r->at.counts = kn_add_workspace(r->b, (uint64_t)(r->chunks * r->local) * 4); /* chunks are counted side by side */
-    r->at.offsets = kn_add_workspace(r->b, (uint64_t)(r->local + 1) * 4);        /* the ragged products read it */
-    r->at.pair_row = kn_add_workspace(r->b, pairs * 4);  /* from a token to its rows: gather and combination */
-    r->at.row_pair = kn_add_workspace(r->b, rows * 4);   /* from a row to its slot: saved g and u, padding */
-    r->at.row_weight = kn_add_workspace(r->b, rows * 4); /* the epilogue reads weights by rows */
+    r->at.counts = kn_routed_reserve(r, (uint64_t)(r->chunks * r->local) * 4); /* chunks are counted side by side */
+    r->at.offsets = kn_routed_reserve(r, (uint64_t)(r->local + 1) * 4);        /* the ragged products read it */
+    r->at.pair_row = kn_routed_reserve(r, pairs * 4);  /* from a token to its rows: gather and combination */
+    r->at.row_pair = kn_routed_reserve(r, rows * 4);   /* from a row to its slot: saved g and u, padding */
+    r->at.row_weight = kn_routed_reserve(r, rows * 4); /* the epilogue reads weights by rows */
 }
 
 /* The least that must move and be multiplied: docs/routed_experts.md. */

@@ -88,6 +88,10 @@ void kn_routed_emit_dx(const kn_routed *r);
 static inline bool kn_routed_has(const kn_routed *r, int arg) {
     return r->p->dtype[arg] != KN_DTYPE_NONE;
 }
+/** Workspace; without tokens too a slice has an address. */
+static inline int64_t kn_routed_reserve(kn_routed *r, uint64_t bytes) {
+    return kn_add_workspace(r->b, bytes ? bytes : 4);
+}
 /* Bit of kn_problem.accumulate. */
 static inline bool kn_routed_accumulates(const kn_routed *r, int arg) {
     return r->p->accumulate >> (arg - KN_ROUTED_GRAD_HIDDEN) & 1;

@@ -79,11 +79,11 @@ static kn_gemm dx_product(const kn_routed *r) {
 }
 
 static int64_t reserve_rows(kn_routed *r, int64_t columns, kn_dtype dtype) {
-    return kn_add_workspace(r->b, (uint64_t)r->rows * (uint64_t)columns * kn_dtype_size(dtype));
+    return kn_routed_reserve(r, (uint64_t)r->rows * (uint64_t)columns * kn_dtype_size(dtype));
 }
 
 static int64_t reserve_map(kn_routed *r, int64_t tile_m) {
-    return kn_add_workspace(r->b, (uint64_t)kn_gemm_tile_map_entries(r->rows, r->local, tile_m) * 8);
+    return kn_routed_reserve(r, (uint64_t)kn_gemm_tile_map_entries(r->rows, r->local, tile_m) * 8);
 }
 
 void kn_routed_reserve_products(kn_routed *r) {
@@ -102,7 +102,7 @@ void kn_routed_reserve_products(kn_routed *r) {
     r->at.hidden_map = dx_tile == inner_tile ? r->at.inner_map : reserve_map(r, dx_tile);
     r->partials = (r->inner + 15) / 16;
     if (r->want_partial) /* a sum a row and 16 columns, added up in order at the end */
-        r->at.partials = kn_add_workspace(r->b, (uint64_t)r->rows * (uint64_t)r->partials * 4);
+        r->at.partials = kn_routed_reserve(r, (uint64_t)r->rows * (uint64_t)r->partials * 4);
     if (r->want_dx) r->at.dx = reserve_rows(r, r->hidden, q->dx); /* a token's rows meet in routed_combine */
 }
 
