@@ -42,8 +42,7 @@ static void check(int32_t status, const char *what) {
     if (status != KILN_OK) die(what);
 }
 
-/* ---- one call ------------------------------------------------------------------------------------------------------
- */
+/* ---- one call ---------------------------------------------------------------------------------------------------- */
 
 typedef struct call {
     kiln_context *ctx;
@@ -88,8 +87,7 @@ static double time_one(call *c) {
     return now_us() - start;
 }
 
-/* ---- a process of its own
- * -------------------------------------------------------------------------------------------- */
+/* ---- a process of its own ---------------------------------------------------------------------------------------- */
 
 static measurement measure(const char *device, const char *cache) {
     measurement m;
@@ -130,8 +128,7 @@ static measurement measure_in_child(const char *device, const char *cache) {
     return m;
 }
 
-/* ---- medians
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- medians ----------------------------------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;

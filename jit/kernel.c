@@ -61,8 +61,7 @@ void kn_kernel_table_free(kn_engine *e) {
     e->kernels = NULL;
 }
 
-/* ---- making one ---------------------------------------------------------------------------------------------------
- */
+/* ---- making one -------------------------------------------------------------------------------------------------- */
 
 /* The text of the line map, inside the blob; NULL without one. */
 static const char *map_of(const kn_blob *blob) {
@@ -138,8 +137,7 @@ static kn_status make(kn_engine *e, kn_kernel *k, const kn_kernel_spec *spec, co
     return st;
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------------
- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static kn_kernel **bucket_of(kn_kernel_table *t, kn_digest d) {
     return &t->bucket[d.lo % BUCKETS];
@@ -275,11 +273,11 @@ static kn_kernel *oldest_unused(kn_kernel_table *t) {
     return oldest;
 }
 
-void kn_kernel_collect(kn_engine *e) {
+void kn_kernel_collect(kn_engine *e, uint32_t keep) {
     kn_kernel_table *t = e->kernels;
     for (;;) {
         kn_lock(&t->lock);
-        kn_kernel *k = t->count > e->max_modules ? oldest_unused(t) : NULL;
+        kn_kernel *k = t->count > keep ? oldest_unused(t) : NULL;
         if (k) {
             unlink_kernel(t, k);
             t->count--;

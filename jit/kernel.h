@@ -59,8 +59,8 @@ kn_status kn_kernel_acquire(kn_engine *e, const kn_kernel_spec *spec, kn_want wa
 void kn_kernel_release(kn_engine *e, kn_kernel *k);
 /** Never unload it, not even with the engine. */
 void kn_kernel_pin(kn_engine *e, kn_kernel *k);
-/** Unload kernels without references beyond the bound on loaded ones. */
-void kn_kernel_collect(kn_engine *e);
+/** Unload kernels without references, those unused longest first, until at most `keep` are loaded. */
+void kn_kernel_collect(kn_engine *e, uint32_t keep);
 uint32_t kn_kernel_count(kn_engine *e);
 
 /* ---- building ---------------------------------------------------------------------------------------------------- */

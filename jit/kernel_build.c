@@ -13,8 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- which assembler ----------------------------------------------------------------------------------------------
- */
+/* ---- which assembler --------------------------------------------------------------------------------------------- */
 
 /* The loaded nvJitLink's name for itself, once some call has loaded it. */
 static char loaded_text[160];
@@ -78,8 +77,7 @@ kn_status kn_kernel_assembler(kn_engine *e, bool load, char out[160]) {
     return KN_OK;
 }
 
-/* ---- making -------------------------------------------------------------------------------------------------------
- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 /* The .version that a template asks for must be one that target and assembler know; it is refused, never lowered. */
 static kn_status check_version(const kn_engine *e, const kn_kernel_meta *meta, uint32_t assembler_version) {
@@ -136,8 +134,7 @@ kn_status kn_kernel_make(kn_engine *e, const kn_key_inputs *in, kn_expansion *x,
     return KN_OK;
 }
 
-/* ---- KILN_DUMP ----------------------------------------------------------------------------------------------------
- */
+/* ---- KILN_DUMP --------------------------------------------------------------------------------------------------- */
 
 static kn_status dump_file(const kn_engine *e, const char *stem, const char *ext, const void *data, size_t len) {
     kn_buf path;
@@ -169,8 +166,7 @@ static void dump(const kn_engine *e, const kn_key *key, const kn_expansion *x, c
     if (st != KN_OK) kn_log(KN_LOG_WARN, "KILN_DUMP: %s", kn_error_message());
 }
 
-/* ---- building -----------------------------------------------------------------------------------------------------
- */
+/* ---- building ---------------------------------------------------------------------------------------------------- */
 
 /* Metadata of an entry. A PTX payload brings its line map along, so that a cached kernel's faults name template lines;
  * a map that an entry cannot hold is left out, and faults then name PTX lines. */

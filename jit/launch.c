@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-/* ---- tensor maps ---------------------------------------------------------------------------------------------------
- */
+/* ---- tensor maps ------------------------------------------------------------------------------------------------- */
 
 enum { WAYS = 16 }; /* slots a map of the program has: calls for as many layers */
 
@@ -67,8 +66,7 @@ static kn_status encode_map(kn_engine *e, const kn_plan *plan, uint32_t i, const
     return st;
 }
 
-/* ---- what a launch may touch ----------------------------------------------------------------------------------------
- */
+/* ---- what a launch may touch ------------------------------------------------------------------------------------- */
 
 typedef struct extents {
     uint32_t n, tensors, slices; /* those of this launch */
@@ -136,8 +134,7 @@ static void collect_extents(kn_engine *e, const kn_plan *plan, const kn_plan_lau
     }
 }
 
-/* ---- the walk ------------------------------------------------------------------------------------------------------
- */
+/* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
 static void put_u64(unsigned char *at, uint64_t v) {
     memcpy(at, &v, sizeof v);

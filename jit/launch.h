@@ -12,8 +12,7 @@ typedef struct kn_map_cache kn_map_cache;
 kn_status kn_map_cache_new(uint32_t n_maps, kn_map_cache **out);
 void kn_map_cache_free(kn_map_cache *c); /* NULL is fine */
 
-/* ---- workspaces of an engine: one buffer a stream ------------------------------------------------------------------
- */
+/* ---- workspaces of an engine: one buffer a stream ---------------------------------------------------------------- */
 
 typedef struct kn_workspace kn_workspace;
 

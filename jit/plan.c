@@ -64,8 +64,7 @@ void kn_plan_table_free(kn_engine *e) {
     e->plans = NULL;
 }
 
-/* ---- look-up ------------------------------------------------------------------------------------------------------
- */
+/* ---- look-up ----------------------------------------------------------------------------------------------------- */
 
 static uint64_t hash_problem(const kn_problem *p) {
     return kn_hash(p, sizeof *p).lo;
@@ -100,8 +99,7 @@ void kn_plan_pin(kn_engine *e, kn_plan *plan) {
     for (uint32_t i = 0; i < plan->n_kernels; i++) kn_kernel_pin(e, plan->kernels[i]);
 }
 
-/* ---- bounds -------------------------------------------------------------------------------------------------------
- */
+/* ---- bounds ------------------------------------------------------------------------------------------------------ */
 
 /* Take the plan that was used longest ago out of the table; false if all are pinned. */
 static bool evict_one(kn_engine *e) {
@@ -136,8 +134,10 @@ static bool evict_one(kn_engine *e) {
 
 static void keep_bounds(kn_engine *e) {
     while (atomic_load(&e->plans->count) > e->max_plans && evict_one(e)) continue;
-    /* A plan more or less changes the number of kernels only if it was the last one to use them. */
-    for (kn_kernel_collect(e); kn_kernel_count(e) > e->max_modules && evict_one(e);) kn_kernel_collect(e);
+    if (kn_kernel_count(e) <= e->max_modules) return;
+    /* Unloading waits for the device: several at a time, so that it happens rarely. */
+    uint32_t keep = e->max_modules - e->max_modules / 8;
+    for (kn_kernel_collect(e, keep); kn_kernel_count(e) > keep && evict_one(e);) kn_kernel_collect(e, keep);
 }
 
 /* Put a new plan into the table, or give it up for one that another thread put there meanwhile. */
@@ -158,8 +158,7 @@ static kn_plan *insert(kn_engine *e, kn_plan *plan) {
     return there ? there : plan;
 }
 
-/* ---- the shape policy ---------------------------------------------------------------------------------------------
- */
+/* ---- the shape policy -------------------------------------------------------------------------------------------- */
 
 uint32_t kn_plan_variants(const kn_engine *e, const kn_op *op) {
     if (op->token_axes == 0 || e->shapes == KN_SHAPES_EXACT) return 1;

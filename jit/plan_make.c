@@ -7,8 +7,7 @@
 
 #include <string.h>
 
-/* ---- the program ---------------------------------------------------------------------------------------------------
- */
+/* ---- the program ------------------------------------------------------------------------------------------------- */
 
 static kn_status check_launch(const kn_op *op, const kn_program *program, const kn_launch_spec *l) {
     KN_REQUIRE(l->kernel < program->n_kernels, KN_E_INTERNAL, "a launch names kernel %d of %u", l->kernel,
@@ -45,8 +44,7 @@ kn_status kn_plan_program(const kn_engine *e, const kn_op *op, const kn_problem 
     return KN_OK;
 }
 
-/* ---- parameter blocks ----------------------------------------------------------------------------------------------
- */
+/* ---- parameter blocks -------------------------------------------------------------------------------------------- */
 
 static uint32_t size_of(uint8_t kind) {
     switch (kind) {
@@ -105,8 +103,7 @@ static kn_status lay_out(const kn_launch_spec *spec, kn_kernel *kernel, kn_plan_
     return KN_OK;
 }
 
-/* ---- the plan ------------------------------------------------------------------------------------------------------
- */
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
 void kn_plan_free(kn_engine *e, kn_plan *plan) {
     if (!plan) return;

@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- problem ---------------------------------------------------------------------------------------------------- */
+/* ---- problem ----------------------------------------------------------------------------------------------------- */
 
 enum {
     KN_MAX_TENSORS = 24, /* of one operation */
@@ -70,7 +70,7 @@ enum {
     KN_LAYOUT_ANY = 2   /* neither */
 };
 
-/* ---- program ---------------------------------------------------------------------------------------------------- */
+/* ---- program ----------------------------------------------------------------------------------------------------- */
 
 typedef struct kn_kernel_spec {
     char template_name[64];
@@ -155,8 +155,7 @@ void kn_bind_f32(kn_launch_spec *l, float v);
 void kn_bind_map(kn_launch_spec *l, int map);
 void kn_bind_faults(kn_launch_spec *l);
 
-/* ---- the registry: one row an operation (ops/ops.def) -------------------------------------------------------------
- */
+/* ---- the registry: one row an operation (ops/ops.def) ------------------------------------------------------------ */
 
 /* A tensor argument as the checks and planners see it. */
 typedef struct kn_tensor {

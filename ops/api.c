@@ -58,8 +58,7 @@ int32_t kiln_error_copy(char *buf, uint64_t cap) {
     return KN_OK;
 }
 
-/* ---- contexts ------------------------------------------------------------------------------------------------------
- */
+/* ---- contexts ---------------------------------------------------------------------------------------------------- */
 
 static kn_status get_device(kn_engine *e, int32_t *type, int32_t *id) {
     if (type) *type = e->backend->dl_device_type;
@@ -96,8 +95,7 @@ int32_t kiln_context_device_faults_reset(kiln_context *ctx) {
     return st;
 }
 
-/* ---- workspace -----------------------------------------------------------------------------------------------------
- */
+/* ---- workspace --------------------------------------------------------------------------------------------------- */
 
 /* The most that any variant which the policy may choose needs. */
 static kn_status measure(kn_engine *e, const kn_api_call *c, kn_program *program, uint64_t *bytes) {
@@ -134,8 +132,7 @@ int32_t kiln_workspace_size(kiln_context *ctx, const char *op_name, const DLTens
     return st == KN_OK ? KN_OK : kn_error_prefix(st, "%s: ", op->name);
 }
 
-/* ---- shared by the other entry points ------------------------------------------------------------------------------
- */
+/* ---- shared by the other entry points ---------------------------------------------------------------------------- */
 
 kn_status kn_api_find_op(const char *name, const kn_op **out) {
     *out = kn_op_find(name);

@@ -23,8 +23,7 @@ static kn_status find_place(const char *path, const char **out, char **own) {
     return KN_OK;
 }
 
-/* ---- listing -------------------------------------------------------------------------------------------------------
- */
+/* ---- listing ----------------------------------------------------------------------------------------------------- */
 
 typedef struct listing {
     kn_buf *out;
@@ -111,8 +110,7 @@ int32_t kiln_cache_json(const char *path, char *buf, uint64_t cap, uint64_t *nee
     return st;
 }
 
-/* ---- verifying -----------------------------------------------------------------------------------------------------
- */
+/* ---- verifying --------------------------------------------------------------------------------------------------- */
 
 typedef struct verification {
     uint64_t checked, bad, other;
@@ -171,8 +169,7 @@ int32_t kiln_cache_verify(const char *path, uint64_t *checked, uint64_t *bad, ch
     return st;
 }
 
-/* ---- trimming and merging -------------------------------------------------------------------------------------------
- */
+/* ---- trimming and merging ---------------------------------------------------------------------------------------- */
 
 int32_t kiln_cache_trim(const char *path, int64_t max_bytes, uint64_t *removed, uint64_t *removed_bytes) {
     KN_REQUIRE(max_bytes >= 0, KN_E_ARG, "kiln_cache_trim: max_bytes is %" PRId64 "; wanted 0 or more", max_bytes);

@@ -23,8 +23,7 @@ kn_status kn_api_describe(kn_engine *e, const kn_op *op, const DLTensor *const *
     return KN_OK;
 }
 
-/* ---- what only a new plan's first call does ------------------------------------------------------------------------
- */
+/* ---- what only a new plan's first call does ---------------------------------------------------------------------- */
 
 /* Does the device know these addresses? DLPack's word is checked against the driver's once a plan. */
 static kn_status check_pointers(kn_engine *e, const kn_api_call *c) {
@@ -73,8 +72,7 @@ static kn_status make_plan(kn_engine *e, const kn_api_call *c, bool capturing, k
     return st;
 }
 
-/* ---- running -------------------------------------------------------------------------------------------------------
- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static kn_status check_workspace(const kn_plan *plan, const kiln_common_options *o) {
     KN_REQUIRE(o->workspace_bytes >= plan->workspace_bytes, KN_E_WORKSPACE,

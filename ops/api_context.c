@@ -122,8 +122,7 @@ int32_t kiln_context_destroy(kiln_context *ctx) {
     return KN_OK;
 }
 
-/* ---- devices -------------------------------------------------------------------------------------------------------
- */
+/* ---- devices ----------------------------------------------------------------------------------------------------- */
 
 static kn_status bad_device(const char *device) {
     return kn_fail(KN_E_ARG,
@@ -169,8 +168,7 @@ kn_status kn_context_backend(const char *device, kn_backend **out) {
     return bad_device(device);
 }
 
-/* ---- creation ------------------------------------------------------------------------------------------------------
- */
+/* ---- creation ---------------------------------------------------------------------------------------------------- */
 
 static kn_status check_range(const char *name, int32_t value, int32_t most) {
     KN_REQUIRE(value >= 0 && value <= most, KN_E_ARG, "options: %s is %d; wanted 0 to %d", name, value, most);

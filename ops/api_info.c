@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- counters ------------------------------------------------------------------------------------------------------
- */
+/* ---- counters ---------------------------------------------------------------------------------------------------- */
 
 static uint64_t read_counter(atomic_uint_fast64_t *counter) {
     return atomic_load_explicit(counter, memory_order_relaxed);
@@ -64,8 +63,7 @@ int32_t kiln_context_counters(kiln_context *ctx, kiln_counters *out) {
     return st;
 }
 
-/* ---- the device ----------------------------------------------------------------------------------------------------
- */
+/* ---- the device -------------------------------------------------------------------------------------------------- */
 
 static void add_field(kn_buf *b, const char *name, uint64_t v) {
     kn_buf_addf(b, ",\"%s\":", name);
@@ -112,8 +110,7 @@ int32_t kiln_context_sim_seed(kiln_context *ctx, uint64_t seed) {
     return st;
 }
 
-/* ---- the environment ------------------------------------------------------------------------------------------------
- */
+/* ---- the environment --------------------------------------------------------------------------------------------- */
 
 static void add_variables(kn_buf *b) {
     kn_buf_add(b, "{\"variables\":[");

@@ -17,8 +17,7 @@ typedef struct kernel_report {
     bool assembled;
 } kernel_report;
 
-/* ---- one kernel ----------------------------------------------------------------------------------------------------
- */
+/* ---- one kernel -------------------------------------------------------------------------------------------------- */
 
 /* Assemble for the real target, for the numbers alone; devices that run PTX need no assembler otherwise. */
 static kn_status assemble_for_report(const kn_expansion *x, kernel_report *r) {
@@ -119,8 +118,7 @@ static void add_kernel(kn_buf *b, const kn_kernel_spec *spec, const kernel_repor
     kn_buf_addf(b, ",\"cache\":\"%s\"}", r->cache);
 }
 
-/* ---- the plan ------------------------------------------------------------------------------------------------------
- */
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
 static void add_assembler(kn_buf *b) {
     const kn_assembler_id *id = NULL;

@@ -28,8 +28,7 @@ static kn_engine *engine_in(const char *name, int on_miss) {
     return fake_engine(&(kn_engine_options){.cache_dir = dir, .on_miss = on_miss});
 }
 
-/* ---- keys
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 static kn_digest digest_of(const kn_key_inputs *in) {
     kn_key key;
@@ -53,7 +52,7 @@ START_TEST(keys_are_complete) {
     in[5].template_name = "other.ptxt";
     kn_digest d[8];
     for (int i = 0; i < 6; i++) d[i] = digest_of(&in[i]);
-    write_template("k.ptxt", ".param .u64 a, .param .u32 b", "    // a remark\n");
+    write_template("k.ptxt", ".param .u64 a, .param .u32 c", ""); /* one letter */
     d[6] = digest_of(&in[6]);
     write_template("k.ptxt", ".param .u64 a, .param .u32 b", "");
     for (int i = 0; i < 7; i++)
@@ -87,8 +86,7 @@ START_TEST(a_key_expands_again) {
 }
 END_TEST
 
-/* ---- metadata
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- metadata ---------------------------------------------------------------------------------------------------- */
 
 static kn_kernel_info sample_info(void) {
     kn_kernel_info i = {.driver_version = 12000, .ptx = {0x0123456789abcdef, 0xfedcba9876543210}};
@@ -144,8 +142,7 @@ START_TEST(metadata_survive) {
 }
 END_TEST
 
-/* ---- layers
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- layers ------------------------------------------------------------------------------------------------------ */
 
 START_TEST(a_second_engine_finds_it_on_the_disk) {
     kn_kernel_spec s = spec_of(5);
@@ -281,6 +278,25 @@ START_TEST(template_errors_reach_the_caller) {
 }
 END_TEST
 
+START_TEST(the_one_unused_longest_is_unloaded) {
+    kn_kernel_spec s[3] = {spec_of(1), spec_of(2), spec_of(3)};
+    kn_kernel *k = NULL;
+    static const int order[] = {0, 1, 0, 2};
+    e = fake_engine(NULL);
+    for (int i = 0; i < 4; i++) {
+        ck_assert_ok(kn_kernel_acquire(e, &s[order[i]], KN_WANT_BUILT, &k));
+        kn_kernel_release(e, k);
+    }
+    kn_kernel_collect(e, 2);
+    ck_assert_uint_eq(kn_kernel_count(e), 2);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_ok(kn_kernel_acquire(e, &s[i], KN_WANT_LOADED, &k));
+        ck_assert_int_eq(k == NULL, i == 1);
+        if (k) kn_kernel_release(e, k);
+    }
+}
+END_TEST
+
 START_TEST(dumps_for_people) {
     char dir[96], command[512];
     kn_kernel_spec s = spec_of(5);
@@ -299,8 +315,7 @@ START_TEST(dumps_for_people) {
 }
 END_TEST
 
-/* ---- the note of the assembler
- * --------------------------------------------------------------------------------------------- */
+/* ---- the note of the assembler ----------------------------------------------------------------------------------- */
 
 START_TEST(a_note_holds_while_its_library_is_unchanged) {
     char dir[96], library[128], text[160] = "";
@@ -357,8 +372,7 @@ START_TEST(damaged_notes_are_ignored) {
 }
 END_TEST
 
-/* ---- threads of several engines
- * ------------------------------------------------------------------------------------------ */
+/* ---- threads of several engines ---------------------------------------------------------------------------------- */
 
 static pthread_barrier_t barrier;
 static kn_engine *engines[4];
@@ -431,6 +445,7 @@ int main(void) {
     tcase_add_test(t, an_entry_of_another_target_is_refused);
     tcase_add_test(t, an_old_driver_is_named);
     tcase_add_test(t, template_errors_reach_the_caller);
+    tcase_add_test(t, the_one_unused_longest_is_unloaded);
     tcase_add_test(t, dumps_for_people);
     tcase_add_test(t, a_note_holds_while_its_library_is_unchanged);
     tcase_add_test(t, damaged_notes_are_ignored);

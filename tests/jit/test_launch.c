@@ -52,8 +52,7 @@ static uint64_t u64_at(const seen_launch *l, size_t offset) {
     return v;
 }
 
-/* ---- arguments ------------------------------------------------------------------------------------------------------
- */
+/* ---- arguments --------------------------------------------------------------------------------------------------- */
 
 static void every_binding(kn_program_builder *b) {
     int kernel;
@@ -157,8 +156,7 @@ START_TEST(device_errors_name_the_kernel) {
 }
 END_TEST
 
-/* ---- extents
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- extents ----------------------------------------------------------------------------------------------------- */
 
 /* First launch: a -> the first slice. Second: the first slice -> the second, sum. Third: both slices -> out. */
 static void three_launches(kn_program_builder *b) {
@@ -222,8 +220,7 @@ START_TEST(launches_may_touch_what_they_bind) {
 }
 END_TEST
 
-/* ---- workspaces
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- workspaces -------------------------------------------------------------------------------------------------- */
 
 START_TEST(one_buffer_a_stream) {
     kn_workspace *w[2];

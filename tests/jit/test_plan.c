@@ -146,8 +146,7 @@ START_TEST(a_varying_token_count_never_stalls) {
 }
 END_TEST
 
-/* ---- threads --------------------------------------------------------------------------------------------------------
- */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 static pthread_barrier_t barrier;
 
@@ -196,8 +195,7 @@ START_TEST(threads_and_evictions) {
 }
 END_TEST
 
-/* ---- bounds and captures
- * --------------------------------------------------------------------------------------------- */
+/* ---- bounds and captures ----------------------------------------------------------------------------------------- */
 
 START_TEST(modules_are_bounded) {
     e = fake_engine(&(kn_engine_options){.cache_dir = "off", .shapes = 1 + KN_SHAPES_EXACT, .max_modules = 4});
@@ -272,8 +270,7 @@ START_TEST(nothing_is_loaded_during_a_capture) {
 }
 END_TEST
 
-/* ---- programs that do not fit their kernels
- * ---------------------------------------------------------------------------- */
+/* ---- programs that do not fit their kernels ---------------------------------------------------------------------- */
 
 static void (*mistake)(kn_program *p);
 

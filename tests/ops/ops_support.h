@@ -83,6 +83,34 @@ static inline float lb_expected(const lb_call *c, int64_t b, int64_t e, int64_t 
     return c->grad_mask[r * e + i] + (c->grad_tokens[i] + scalar);
 }
 
+/* grouped_gemm with rows sorted by group: an operation that needs workspace. */
+typedef struct gg_call {
+    test_tensor a, b, offsets, d;
+    const DLTensor *args[4];
+    kiln_grouped_gemm_options options;
+} gg_call;
+
+/* Memory for it; the caller sets the tensors' data. */
+static inline void gg_begin(gg_call *c, void *a, void *b, void *offsets, void *d) {
+    memset(c, 0, sizeof *c);
+    c->args[0] = tensor(&c->a, a, KT_BF16, SHAPE(40, 64));
+    c->args[1] = tensor(&c->b, b, KT_BF16, SHAPE(3, 64, 32));
+    c->args[2] = tensor(&c->offsets, offsets, KT_I32, SHAPE(4));
+    c->args[3] = tensor(&c->d, d, KT_F32, SHAPE(40, 32));
+    c->options = (kiln_grouped_gemm_options){.common.struct_size = sizeof c->options};
+}
+
+static inline int32_t gg_run(kiln_context *ctx, const gg_call *c, void *stream) {
+    return kiln_grouped_gemm(ctx, c->args[0], c->args[1], c->args[2], c->args[3], &c->options, stream);
+}
+
+static inline uint64_t gg_workspace(kiln_context *ctx, const gg_call *c) {
+    uint64_t bytes = 0;
+    ck_assert_int_eq(kiln_workspace_size(ctx, "grouped_gemm", c->args, 4, &c->options, &bytes), KILN_OK);
+    ck_assert_uint_gt(bytes, 0);
+    return bytes;
+}
+
 static inline kiln_counters counters_of(kiln_context *ctx) {
     kiln_counters n = {.struct_size = sizeof n};
     ck_assert_int_eq(kiln_context_counters(ctx, &n), KILN_OK);

@@ -114,8 +114,31 @@ START_TEST(sentences_name_the_operation) {
 }
 END_TEST
 
-/* ---- recording
- * ---------------------------------------------------------------------------------------------------------- */
+START_TEST(workspace_of_the_caller_or_the_context) {
+    static _Alignas(256) char memory[4][16384], workspace[1 << 16];
+    gg_call c;
+    kiln_context *ctx = create((kiln_context_options){.cache_dir = "off"});
+    gg_begin(&c, memory[0], memory[1], memory[2], memory[3]);
+    uint64_t bytes = gg_workspace(ctx, &c);
+    ck_assert_uint_le(bytes, sizeof workspace);
+    c.options.common.workspace = workspace;
+    c.options.common.workspace_bytes = bytes - 1;
+    ck_assert_fails(gg_run(ctx, &c, NULL), KILN_E_WORKSPACE, "grouped_gemm: options: workspace has ");
+    ck_assert_uint_eq(counters_of(ctx).launches, 0);
+    c.options.common.workspace_bytes = sizeof workspace;
+    c.options.common.workspace = workspace + 16;
+    ck_assert_fails(gg_run(ctx, &c, NULL), KILN_E_ALIGN, "wanted a multiple of 256 bytes");
+    c.options.common.workspace = workspace;
+    c.options.common.workspace_bytes = bytes;
+    ck_assert_ok(gg_run(ctx, &c, NULL));
+    c.options.common.workspace = NULL;
+    ck_assert_ok(gg_run(ctx, &c, NULL));
+    ck_assert_uint_gt(counters_of(ctx).launches, 1);
+    ck_assert_ok(kiln_context_destroy(ctx));
+}
+END_TEST
+
+/* ---- recording --------------------------------------------------------------------------------------------------- */
 
 static const char *first_lines(const char *path, int *count) {
     static char text[1 << 16];
@@ -173,8 +196,7 @@ START_TEST(strict_mode_gives_the_line_to_add) {
 }
 END_TEST
 
-/* ---- plans as JSON, the cache as JSON
- * --------------------------------------------------------------------------------------- */
+/* ---- plans as JSON, the cache as JSON ---------------------------------------------------------------------------- */
 
 START_TEST(json_of_plan_and_cache) {
     static char text[1 << 16];
@@ -209,6 +231,50 @@ START_TEST(json_of_plan_and_cache) {
     ctx = create((kiln_context_options){.cache_dir = "off", .cache_read_only = pack, .on_miss = KILN_ON_MISS_ERROR});
     ck_assert_ok(lb_run(ctx, &c, NULL));
     ck_assert_uint_eq(counters_of(ctx).hits_read_only, 1);
+    ck_assert_ok(kiln_context_destroy(ctx));
+    lb_end(&c);
+}
+END_TEST
+
+/* The limit changes how many blocks there are, and no kernel. */
+START_TEST(a_limit_of_multiprocessors) {
+    static char all[1 << 16], few[1 << 16];
+    uint64_t needed = 0;
+    lb_call c;
+    lb_begin(&c, 5000, 60);
+    kiln_context *ctx = create((kiln_context_options){.cache_dir = "off"});
+    ck_assert_ok(kiln_plan_json(ctx, "load_balance_backward", c.args, 8, &c.options, 0, all, sizeof all, &needed));
+    ck_assert_ok(kiln_context_destroy(ctx));
+    ctx = create((kiln_context_options){.cache_dir = "off", .sm_limit = 1});
+    ck_assert_ok(kiln_plan_json(ctx, "load_balance_backward", c.args, 8, &c.options, 0, few, sizeof few, &needed));
+    ck_assert_ok(kiln_context_destroy(ctx));
+    const char *digest = strstr(all, "\"ptx_digest\""), *grid = strstr(few, "\"grid\":[");
+    ck_assert(strncmp(digest, strstr(few, "\"ptx_digest\""), 48) == 0);
+    ck_assert_int_le(atoi(grid + 8), 8);
+    ck_assert_int_gt(atoi(strstr(all, "\"grid\":[") + 8), 8);
+    lb_end(&c);
+}
+END_TEST
+
+/* Packs hold what the built-in templates give. */
+START_TEST(own_templates_turn_packs_off) {
+    char pack[96];
+    uint64_t entries;
+    lb_call c;
+    lb_begin(&c, 37, 60);
+    kiln_context *ctx = create((kiln_context_options){.cache_dir = work_dir});
+    ck_assert_ok(lb_run(ctx, &c, NULL));
+    ck_assert_ok(kiln_context_destroy(ctx));
+    snprintf(pack, sizeof pack, "%s/a.pack", work_dir);
+    ck_assert_ok(kiln_cache_merge((const char *[]){work_dir}, 1, pack, &entries));
+    kiln_context_options o = {.cache_dir = "off", .cache_read_only = pack, .on_miss = KILN_ON_MISS_ERROR};
+    setenv("KILN_TEMPLATE_DIR", work_dir, 1);
+    ctx = create(o);
+    ck_assert_int_eq(lb_run(ctx, &c, NULL), KILN_E_NOT_CACHED);
+    unsetenv("KILN_TEMPLATE_DIR");
+    ck_assert_ok(kiln_context_destroy(ctx));
+    ctx = create(o);
+    ck_assert_ok(lb_run(ctx, &c, NULL));
     ck_assert_ok(kiln_context_destroy(ctx));
     lb_end(&c);
 }
@@ -249,9 +315,7 @@ START_TEST(environment_as_json) {
 }
 END_TEST
 
-/* ---- faults
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
 
 /* Context, first call, second call, destruction. KILN_OK, or the failure. */
 static int32_t whole_life(const lb_call *c, const char *record) {
@@ -301,9 +365,12 @@ int main(void) {
     tcase_add_test(t, no_tokens_is_no_launch);
     tcase_add_test(t, prepare_only_runs_nothing);
     tcase_add_test(t, sentences_name_the_operation);
+    tcase_add_test(t, workspace_of_the_caller_or_the_context);
     tcase_add_test(t, new_problems_are_recorded_once);
     tcase_add_test(t, strict_mode_gives_the_line_to_add);
     tcase_add_test(t, json_of_plan_and_cache);
+    tcase_add_test(t, a_limit_of_multiprocessors);
+    tcase_add_test(t, own_templates_turn_packs_off);
     tcase_add_test(t, verify_finds_a_changed_template);
     tcase_add_test(t, environment_as_json);
     tcase_add_test(t, every_allocation_and_file_call_may_fail);

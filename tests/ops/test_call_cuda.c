@@ -47,8 +47,7 @@ static unsigned long launches(void) {
     return fake_driver.fakecuda_count("cuLaunchKernel");
 }
 
-/* ---- where tensors live
- * ------------------------------------------------------------------------------------------------- */
+/* ---- where tensors live ------------------------------------------------------------------------------------------ */
 
 START_TEST(addresses_are_the_drivers) {
     lb_call c;
@@ -102,8 +101,7 @@ START_TEST(two_devices_in_one_process) {
 }
 END_TEST
 
-/* ---- captures
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- captures ---------------------------------------------------------------------------------------------------- */
 
 START_TEST(capture_needs_what_is_prepared) {
     lb_call c;
@@ -135,7 +133,39 @@ START_TEST(capture_needs_what_is_prepared) {
     ck_assert_ok(kiln_stream_destroy(ctx, stream));
     release(&c, ctx);
     ck_assert_ok(kiln_context_destroy(ctx));
+    ck_assert_uint_eq(fake_driver.fakecuda_count("cuMemFreeHost"), 0); /* the fault counter */
     ck_assert_uint_eq(fake_driver.fakecuda_count("cuModuleUnload"), fake_driver.fakecuda_count("cuModuleLoadData") - 1);
+    fake_assert_clean();
+}
+END_TEST
+
+START_TEST(a_captured_call_brings_its_workspace) {
+    gg_call c;
+    void *stream = NULL, *memory[5];
+    start("");
+    kiln_context *ctx = create("cuda:0");
+    for (int i = 0; i < 5; i++) ck_assert_ok(kiln_device_alloc(ctx, 1 << 16, &memory[i]));
+    gg_begin(&c, memory[0], memory[1], memory[2], memory[3]);
+    for (int i = 0; i < 4; i++) ((DLTensor *)c.args[i])->device.device_type = 2;
+    uint64_t bytes = gg_workspace(ctx, &c);
+    ck_assert_ok(kiln_stream_create(ctx, &stream));
+    c.options.common.flags = KILN_PREPARE_ONLY;
+    ck_assert_ok(gg_run(ctx, &c, stream));
+    unsigned long allocations = fake_driver.fakecuda_count("cuMemAlloc");
+    c.options.common.flags = 0;
+    ck_assert_ok(gg_run(ctx, &c, stream)); /* sized by the call before: nothing is allocated */
+    ck_assert_uint_eq(fake_driver.fakecuda_count("cuMemAlloc"), allocations);
+    fake_driver.fakecuda_capture(stream, 1);
+    ck_assert_fails(gg_run(ctx, &c, stream), KILN_E_CAPTURE, "a captured call must bring its workspace: ");
+    c.options.common.workspace = (void *)(((uintptr_t)memory[4] + 255) / 256 * 256);
+    c.options.common.workspace_bytes = bytes;
+    ck_assert_ok(gg_run(ctx, &c, stream));
+    ck_assert_int_eq(fake_driver.fakecuda_capture_intact(), 1);
+    fake_driver.fakecuda_capture(stream, 0);
+    ck_assert_uint_eq(fake_driver.fakecuda_count("cuMemAlloc"), allocations);
+    ck_assert_ok(kiln_stream_destroy(ctx, stream));
+    for (int i = 0; i < 5; i++) ck_assert_ok(kiln_device_free(ctx, memory[i]));
+    ck_assert_ok(kiln_context_destroy(ctx));
     fake_assert_clean();
 }
 END_TEST
@@ -162,8 +192,7 @@ START_TEST(a_capture_elsewhere_is_left_alone) {
 }
 END_TEST
 
-/* ---- failures
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- failures ---------------------------------------------------------------------------------------------------- */
 
 /* Context, one call, destruction; what the call's device memory needs is there already. */
 static char sentence[4096];
@@ -263,9 +292,7 @@ START_TEST(a_child_of_a_process_with_a_driver) {
 }
 END_TEST
 
-/* ---- threads
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 static kiln_context *shared;
 
@@ -301,6 +328,7 @@ int main(void) {
     tcase_add_test(t, addresses_are_the_drivers);
     tcase_add_test(t, two_devices_in_one_process);
     tcase_add_test(t, capture_needs_what_is_prepared);
+    tcase_add_test(t, a_captured_call_brings_its_workspace);
     tcase_add_test(t, a_capture_elsewhere_is_left_alone);
     tcase_add_test(t, every_driver_call_may_fail);
     tcase_add_test(t, no_driver_is_a_status);
