@@ -318,10 +318,12 @@ END_TEST
 /* ---- faults ------------------------------------------------------------------------------------------------------ */
 
 /* Context, first call, second call, destruction. KILN_OK, or the failure. */
-static int32_t whole_life(const lb_call *c, const char *record) {
+static const char *const devices[] = {"null", "sim"};
+
+static int32_t whole_life(const char *device, const lb_call *c, const char *record) {
     kiln_context *ctx = NULL;
     kiln_context_options o = {.struct_size = sizeof o, .cache_dir = work_dir, .record = record};
-    int32_t st = kiln_context_create("null", &o, &ctx);
+    int32_t st = kiln_context_create(device, &o, &ctx);
     if (st != KILN_OK) return st;
     st = lb_run(ctx, c, NULL);
     int32_t second = lb_run(ctx, c, NULL); /* only one fault is injected: the next call works */
@@ -338,20 +340,20 @@ START_TEST(every_allocation_and_file_call_may_fail) {
     snprintf(record, sizeof record, "%s/record", work_dir);
     lb_begin(&c, 5, 60);
     kn_fault_arm(0);
-    ck_assert_int_eq(whole_life(&c, record), KILN_OK);
+    ck_assert_int_eq(whole_life(devices[_i], &c, record), KILN_OK);
     uint64_t visits = kn_fault_visits();
     ck_assert_uint_gt(visits, 20);
     for (uint64_t n = 1; n <= visits + 20; n++) {
         if (n % 2) ck_assert_ok(kiln_cache_trim(work_dir, 0, NULL, NULL)); /* half of them start with an empty cache */
         kn_fault_arm(n);
-        int32_t st = whole_life(&c, record);
+        int32_t st = whole_life(devices[_i], &c, record);
         kn_fault_arm(0);
         ck_assert_msg(st == KILN_OK || st == KILN_E_NOMEM || st == KILN_E_IO, "fault %d: %s: %s", (int)n,
                       kiln_status_name(st), kiln_error_message());
         failed += st != KILN_OK;
     }
     ck_assert_int_gt(failed, 5);
-    ck_assert_int_eq(whole_life(&c, record), KILN_OK);
+    ck_assert_int_eq(whole_life(devices[_i], &c, record), KILN_OK);
     lb_end(&c);
 #endif
 }
@@ -373,7 +375,7 @@ int main(void) {
     tcase_add_test(t, own_templates_turn_packs_off);
     tcase_add_test(t, verify_finds_a_changed_template);
     tcase_add_test(t, environment_as_json);
-    tcase_add_test(t, every_allocation_and_file_call_may_fail);
+    tcase_add_loop_test(t, every_allocation_and_file_call_may_fail, 0, 2);
     suite_add_tcase(s, t);
     return kn_run_suite(s);
 }
