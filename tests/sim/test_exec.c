@@ -135,6 +135,8 @@ START_TEST(floats) {
         {"fma.rn.f32 %rz, %ra, %rb, %rc;", 'r', 0x3f800001, 0x3f800001, 0xbf800002, 0, 0x28800000},
         /* a product just over a tie: 1 + 2^-24 + 2^-47, which double rounding would lose */
         {"fma.rn.f32 %rz, %ra, %rb, %rc;", 'r', 0x3f800001, 0x33800000, 0x3f800000, 0, 0x3f800001},
+        /* 2^-24 + 2^-60 on 1: double loses the last bit and sees a tie */
+        {"fma.rn.f32 %rz, %ra, %rb, %rc;", 'r', 0x3f800800, 0x337ff001, 0x3f800000, 0, 0x3f800001},
         {"fma.rz.f32 %rz, %ra, %rb, %rc;", 'r', 0x3f800001, 0x33800000, 0x3f800000, 0, 0x3f800000},
         {"fma.rn.f32 %rz, %ra, %rb, %rc;", 'r', 0x00800000, 0x3f000000, 0x00000001, 0, 0x00400001},
         {"div.rn.f32 %rz, %ra, %rb;", 'r', 0x3f800000, 0x40400000, 0, 0, 0x3eaaaaab},

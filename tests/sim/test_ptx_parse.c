@@ -50,7 +50,7 @@ END_TEST
 START_TEST(scopes) {
     kn_sim_module *m = NULL;
     ck_assert_ok(parse(BODY("mov.u32 %r0, 1;\n{ .reg .b64 %r0; bra L; mov.u64 %r0, 1; L: }\n{ bra L; L: bra OUT; }\n"
-                            "OUT: mov.u32 %r0, 2; L: bra L;"),
+                            "OUT: mov.u32 %r0, 2; L: bra L; { { bra L; } L: ret; }"),
                        &m));
     const kn_entry *e = &m->entry[0];
     ck_assert_uint_eq(e->code[1].op[0].slot, 3);
@@ -58,6 +58,7 @@ START_TEST(scopes) {
     ck_assert_uint_eq(e->code[3].op[0].slot, 4);
     ck_assert_uint_eq(e->code[4].op[0].slot, 5);
     ck_assert_uint_eq(e->code[6].op[0].slot, 6);
+    ck_assert_uint_eq(e->code[7].op[0].slot, 8);
     kn_sim_free(m);
 }
 END_TEST
