@@ -80,11 +80,13 @@ typedef struct layer {
     const kn_target *target;
     kn_program_builder builder;
     int64_t tokens, hidden, inner, experts, top_k;
-    kn_dtype type;                   /* of hidden states, weights and what is kept between the products */
-    bool parts;                      /* dz^T * hidden takes dz as bf16 parts; else as f32 */
-    int64_t inner_ld, dz_ld;         /* rows of the workspace: whole 16-byte accesses, so that TMA can read them */
-    int64_t dg, du, h, dz, dz_f32;   /* offsets of the slices */
-    bool run_router, run_da, make_h; /* make_h: the activated rows must be recomputed */
+    kn_dtype type;                 /* of hidden states, weights and what is kept between the products */
+    bool parts;                    /* dz^T * hidden takes dz as bf16 parts; else as f32 */
+    int64_t inner_ld, dz_ld;       /* rows of the workspace: whole 16-byte accesses, so that TMA can read them */
+    int64_t dg, du, h, dz, dz_f32; /* offsets of the slices */
+    bool run_router;
+    bool gradients; /* dg and du are needed */
+    bool make_h;    /* the activated rows must be recomputed */
 } layer;
 
 static bool is_wanted(const layer *m, int output) {
@@ -104,12 +106,12 @@ static void lay_out(layer *m) {
     int64_t element = kn_dtype_size(m->type);
     bool hidden = is_wanted(m, OUT_HIDDEN), router = is_wanted(m, OUT_ROUTER);
     m->make_h = is_wanted(m, OUT_DOWN) && m->p->dtype[ACTIVATED] == KN_DTYPE_NONE;
-    m->run_da = hidden || is_wanted(m, OUT_GATE) || is_wanted(m, OUT_UP) || m->make_h;
+    m->gradients = hidden || is_wanted(m, OUT_GATE) || is_wanted(m, OUT_UP);
     m->run_router = hidden || router;
     m->parts = m->type == KN_BF16;
     m->inner_ld = (m->inner + 7) / 8 * 8;
     m->dz_ld = (m->experts + 7) / 8 * 8;
-    if (m->run_da) { /* made by da, read by dw and dx */
+    if (m->gradients) { /* made by da, read by dw and dx */
         m->dg = add_rows(m, m->inner_ld, element);
         m->du = add_rows(m, m->inner_ld, element);
     }
@@ -205,48 +207,64 @@ static kn_gemm_operand dz_part(const layer *m, int part, bool depth_contiguous) 
 
 /* ---- the products ------------------------------------------------------------------------------------------------ */
 
-static void bind_rows(kn_gemm *g, int arg) {
-    g->epi_bind[g->n_epi_bind++] = (kn_binding){.kind = KN_BIND_TENSOR, .arg = (uint8_t)arg};
-    g->epi_bind[g->n_epi_bind++] = (kn_binding){.kind = KN_BIND_STRIDE, .arg = (uint8_t)arg};
+static void epi_bind(kn_gemm *g, kn_binding binding) {
+    g->epi_bind[g->n_epi_bind++] = binding;
 }
 
-static void bind_kept(kn_gemm *g, int64_t offset) {
-    g->epi_bind[g->n_epi_bind++] = (kn_binding){.kind = KN_BIND_WORKSPACE, .value = offset};
+static void epi_bind_rows(kn_gemm *g, int arg) {
+    epi_bind(g, (kn_binding){.kind = KN_BIND_TENSOR, .arg = (uint8_t)arg});
+    epi_bind(g, (kn_binding){.kind = KN_BIND_STRIDE, .arg = (uint8_t)arg});
 }
 
-static void set_name(kn_param *param, const char *name, const char *text) {
+/* A slice of the workspace, or nothing. */
+static void epi_bind_kept(kn_gemm *g, bool present, int64_t offset) {
+    epi_bind(g, present ? (kn_binding){.kind = KN_BIND_WORKSPACE, .value = offset} : (kn_binding){.kind = KN_BIND_I64});
+}
+
+static void epi_name(kn_gemm *g, const char *name, const char *text) {
+    kn_param *param = &g->epi_param[g->n_epi_params++];
     *param = (kn_param){.is_name = true};
     snprintf(param->name, sizeof param->name, "%s", name);
     snprintf(param->text, sizeof param->text, "%s", text);
 }
 
-/* a = grad_output * down, and from it dg, du and h. */
+static void epi_value(kn_gemm *g, const char *name, int64_t value) {
+    kn_param *param = &g->epi_param[g->n_epi_params++];
+    *param = (kn_param){.value = value};
+    snprintf(param->name, sizeof param->name, "%s", name);
+}
+
+/* a = grad_output * down, and from it dg, du and h. Where h alone is needed a is not: a product of depth 0 reads
+ * nothing. */
 static void emit_da(layer *m) {
     const kn_problem *p = m->p;
-    bool gradients = is_wanted(m, OUT_HIDDEN) || is_wanted(m, OUT_GATE) || is_wanted(m, OUT_UP);
-    int align =
-        p->align_log2[GATE_OUTPUT] < p->align_log2[UP_OUTPUT] ? p->align_log2[GATE_OUTPUT] : p->align_log2[UP_OUTPUT];
-    kn_gemm g = {
-        .symbol = "moe_layer_da",
-        .m = m->tokens,
-        .n = m->inner,
-        .m_is_tokens = true,
-        .n_segments = 1,
-        .a_split = 1,
-        .b_split = 1,
-        /* Where h alone is needed a is not: a product of depth 0 reads nothing. */
-        .segment = {{tensor_rows(m, GRAD_OUTPUT, true), tensor_rows(m, DOWN_WEIGHT, false), gradients ? m->hidden : 0}},
-        .epilogue = "swiglu_backward",
-        .n_epi_params = 2,
-        .epi_align_log2 = align};
-    set_name(&g.epi_param[0], "ACT_T", kn_dtype_name(m->type));
-    g.epi_param[1] = (kn_param){.name = "H_OUT", .value = m->make_h};
-    bind_rows(&g, GATE_OUTPUT);
-    bind_rows(&g, UP_OUTPUT);
-    bind_kept(&g, m->dg);
-    bind_kept(&g, m->du);
-    bind_kept(&g, m->make_h ? m->h : m->dg);
-    g.epi_bind[g.n_epi_bind++] = (kn_binding){.kind = KN_BIND_I64, .value = m->inner_ld};
+    int gate_align = p->align_log2[GATE_OUTPUT], up_align = p->align_log2[UP_OUTPUT];
+    kn_gemm g = {.symbol = "moe_layer_da",
+                 .m = m->tokens,
+                 .n = m->inner,
+                 .m_is_tokens = true,
+                 .n_segments = 1,
+                 .a_split = 1,
+                 .b_split = 1,
+                 .segment = {{tensor_rows(m, GRAD_OUTPUT, true), tensor_rows(m, DOWN_WEIGHT, false),
+                              m->gradients ? m->hidden : 0}},
+                 .epilogue = m->gradients ? "swiglu_backward" : "row_swiglu_backward",
+                 .epi_align_log2 = gate_align < up_align ? gate_align : up_align};
+    epi_name(&g, "ACT_T", kn_dtype_name(m->type));
+    epi_value(&g, "H_OUT", m->make_h);
+    epi_bind_rows(&g, GATE_OUTPUT);
+    epi_bind_rows(&g, UP_OUTPUT);
+    epi_bind_kept(&g, m->gradients, m->dg);
+    epi_bind_kept(&g, m->gradients, m->du);
+    epi_bind_kept(&g, m->make_h, m->h);
+    epi_bind(&g, (kn_binding){.kind = KN_BIND_I64, .value = m->inner_ld});
+    if (!m->gradients) { /* the other epilogue can leave dg and du out; of what else it can do nothing is wanted */
+        epi_value(&g, "GRADS", 0);
+        epi_value(&g, "DOT", 0);
+        epi_name(&g, "ID_T", "none");
+        epi_name(&g, "WEIGHT_T", "none");
+        for (int i = 0; i < 5; i++) epi_bind(&g, (kn_binding){.kind = KN_BIND_I64});
+    }
     kn_gemm_emit(&m->builder, &g, p, m->facts, m->target);
 }
 
@@ -338,7 +356,7 @@ static void emit_dx(layer *m) {
 static void set_floor(const layer *m, kn_program *out) {
     double t = (double)m->tokens, h = (double)m->hidden, i = (double)m->inner, e = (double)m->experts;
     double size = kn_dtype_size(m->type), flops = 0, bytes = 0;
-    if (m->run_da) flops += 2 * t * h * i;
+    if (m->gradients) flops += 2 * t * h * i;
     for (int o = OUT_HIDDEN; o <= OUT_DOWN; o++) {
         if (!is_wanted(m, o)) continue;
         double rows = o == OUT_HIDDEN ? t : o == OUT_ROUTER ? e : i;
@@ -363,7 +381,7 @@ kn_status kn_moe_layer_plan(const kn_problem *p, const kn_device_facts *facts, c
     lay_out(&m);
     set_floor(&m, out);
     if (m.run_router && m.tokens > 0) emit_router(&m);
-    if (m.run_da && m.tokens > 0) emit_da(&m);
+    if ((m.gradients || m.make_h) && m.tokens > 0) emit_da(&m);
     if (is_wanted(&m, OUT_ROUTER)) emit_dw_router(&m);
     emit_dw(&m);
     if (is_wanted(&m, OUT_HIDDEN) && m.tokens > 0) emit_dx(&m);
