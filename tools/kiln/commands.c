@@ -10,6 +10,7 @@ const kt_command kt_commands[] = {
      "What a call of these sizes would run: kernels, tiles, registers, shared memory, bytes, FLOPs.", kt_cmd_plan},
     {"cache", "stat|ls|show|verify|trim|pack|merge [PATH|KEY]...", "Look at and look after the kernel cache.",
      kt_cmd_cache},
+    {"bench", "[OP]", "Verify and time the cases of a file: cold and hot L2, floors, peers.", kt_cmd_bench},
     {"env", "", "Devices, libraries found, and every KILN_ variable with its meaning.", kt_cmd_env},
     {0},
 };

@@ -1,0 +1,45 @@
+/* `kiln bench`, in files: cmd_bench.c (command line), bench_run.c (a case from tensors to result), bench_report.c (JSON
+ * and tables), and the parts that they are made of: bench_cases, bench_pattern, bench_memory, bench_slices,
+ * bench_verify, bench_time, bench_gpu, bench_cupti, bench_peers, bench_cublaslt. */
+#ifndef KILN_TOOL_BENCH_H
+#define KILN_TOOL_BENCH_H
+
+#include "bench_cases.h"
+#include "bench_peers.h"
+#include "bench_time.h"
+#include "bench_verify.h"
+
+typedef struct kt_bench {
+    /* the command line */
+    const char *library, *device, *cases_path, *out, *peers_list;
+    bool json, cold, hot, graph, no_verify, no_cupti;
+    int64_t iterations, only_case; /* only_case: counted from 1; 0 = all */
+    /* the machine */
+    kt_library *lib;
+    void *ctx;
+    json_t *device_json; /* owned by report */
+    bool computes;       /* the device runs kernels: results can be verified */
+    double bytes_per_s, tensor_flops;
+    kt_bench_gpu *gpu;
+    kt_bench_memory memory;
+    kt_bench_patterns patterns;
+    kt_bench_timer timer;
+    kt_bench_peers *peers;
+    kt_bench_cases cases;
+    /* the result */
+    json_t *report;
+} kt_bench;
+
+/** Verify and time one case; adds it to the report. KT_CHECK when its outputs are wrong. */
+int kt_bench_run_case(kt_bench *b, const kt_bench_case *c, uint64_t number);
+
+/** Fields of the report that describe machine and method. */
+int kt_bench_report_begin(kt_bench *b);
+/** Geometric means of the groups, over the cases that there are so far. */
+void kt_bench_report_means(kt_bench *b);
+int kt_bench_report_write(const kt_bench *b, const char *path);
+void kt_bench_print_head(const kt_bench *b);
+/** The rows of one group as a table. */
+void kt_bench_print_group(const kt_bench *b, const char *group);
+
+#endif

@@ -1,0 +1,40 @@
+/* The CUDA driver, as far as `kiln bench` needs it beyond the library: copies within the device, graphs, and two
+ * kernels of its own. Opened at run time; declarations are our own. */
+#ifndef KILN_TOOL_BENCH_GPU_H
+#define KILN_TOOL_BENCH_GPU_H
+
+#include "tool.h"
+
+typedef struct kt_bench_gpu kt_bench_gpu;
+typedef struct kt_bench_graph kt_bench_graph;
+
+/** Retain the primary context of `device`, make it current, load the kernels. */
+int kt_bench_gpu_open(int device, kt_bench_gpu **out);
+void kt_bench_gpu_close(kt_bench_gpu *gpu); /* NULL is fine */
+/** "580.159.03": the version of the installed driver; "" if nothing says it. */
+const char *kt_bench_gpu_driver(const kt_bench_gpu *gpu);
+
+/** Copy within the device, asynchronously. */
+int kt_bench_gpu_copy(kt_bench_gpu *gpu, void *to, const void *from, uint64_t bytes, void *stream);
+/** A kernel that does nothing for `ns` nanoseconds: it stands before every call that is timed. Its name is
+ *  kt_bench_mark_name. */
+int kt_bench_gpu_mark(kt_bench_gpu *gpu, void *stream, uint64_t ns);
+extern const char kt_bench_mark_name[];
+
+/** What is in `bytes` (a multiple of 4) of device memory: *bad = 32-bit words w with (w & high) == high or
+ *  (w & low) == low; *digest = a sum over all words that depends on their places. Waits. */
+int kt_bench_gpu_scan(kt_bench_gpu *gpu, const void *p, uint64_t bytes, uint32_t high, uint32_t low, uint64_t *bad,
+                      uint64_t *digest);
+/** The same for host memory. */
+void kt_bench_scan_host(const void *p, uint64_t bytes, uint32_t high, uint32_t low, uint64_t *bad, uint64_t *digest);
+
+/** Capture what `enqueue` puts on `stream`. */
+int kt_bench_graph_capture(kt_bench_gpu *gpu, void *stream, int (*enqueue)(void *user, void *stream), void *user,
+                           kt_bench_graph **out);
+int kt_bench_graph_launch(kt_bench_gpu *gpu, kt_bench_graph *graph, void *stream);
+void kt_bench_graph_free(kt_bench_gpu *gpu, kt_bench_graph *graph);
+
+/** The PTX of the two kernels. */
+extern const char kt_bench_ptx[];
+
+#endif
