@@ -135,7 +135,7 @@ kn_status kn_bar_arrive(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, k
 static kn_status init_one(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t lane, uint64_t addr, uint32_t count) {
     kn_cta *cta = NULL;
     uint32_t offset = 0;
-    kn_cta_units *u;
+    kn_cta_units *u = NULL;
     KN_TRY(kn_shared_at(m, w, i, (int)lane, addr, 8, 8, &cta, &offset));
     if (cta != w->cta) return kn_fault(m, w, i, (int)lane, "an mbarrier is initialised by another CTA than its own");
     KN_TRY(kn_cta_units_of(cta, &u));
