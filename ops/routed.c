@@ -100,15 +100,24 @@ kn_status kn_routed_experts_describe(const kn_call *call, kn_problem *p) {
 
 /* What is rounded to what: docs/routed_experts.md. */
 static kn_routed_precision choose_precision(kn_dtype in, int64_t math, int64_t hidden) {
-    if (in == KN_BF16)
-        return (kn_routed_precision){KN_BF16, KN_F32, KN_BF16, KN_BF16, .forward_split = 1, .gradient_split = 1};
-    /* f16: intermediate gradients may leave its range, so they are fp32, and enter products in bf16 parts. */
-    if (in == KN_F16) return (kn_routed_precision){KN_F16, KN_F32, KN_F32, KN_F32, 1, 2, false};
-    if (math == KILN_MATH_ACCURATE) return (kn_routed_precision){KN_F32, KN_F32, KN_F32, KN_F32, 3, 3, true};
-    /* In a short sum the roundings of g, u and a do not average out, and add to those of the gradient products. */
-    if (math == KILN_MATH_FAST && hidden >= SHORT_SUM)
-        return (kn_routed_precision){KN_BF16, KN_F32, KN_BF16, KN_BF16, 1, 1, false};
-    return (kn_routed_precision){KN_F32, KN_F32, KN_BF16, KN_BF16, .forward_split = 2, .gradient_split = 1};
+    kn_routed_precision q = {.rows = in, .gate_up = KN_F32, .act = KN_BF16, .dx = KN_BF16};
+    q.forward_split = q.gradient_split = 1;
+    if (in ==
+        KN_F16) { /* intermediate gradients may leave its range: they are fp32, and enter products in bf16 parts */
+        q.act = q.dx = KN_F32;
+        q.gradient_split = 2;
+    } else if (in == KN_F32 && math == KILN_MATH_ACCURATE) {
+        q.act = q.dx = KN_F32;
+        q.forward_split = q.gradient_split = 3;
+        q.promote = true;
+    } else if (in == KN_F32 && math == KILN_MATH_FAST && hidden >= SHORT_SUM) {
+        q.rows = KN_BF16;
+    } else if (in == KN_F32) {
+        /* balanced, and fast: in a short sum the roundings of g, u and a do not average out, and add to those of the
+         * gradient products. */
+        q.forward_split = 2;
+    }
+    return q;
 }
 
 static void choose_chunks(kn_routed *r) {
@@ -138,9 +147,15 @@ static void set_up(kn_routed *r) {
     r->want_dx = r->want_hidden || (r->want_weights && r->on_input);
     r->want_partial = r->want_weights && !r->on_input;
     r->pairs = r->tokens * r->top_k;
-    r->pad = 1;
-    r->rows = r->pairs + (r->pad - 1) * (r->local < r->pairs ? r->local : r->pairs);
     r->precision = choose_precision(r->in, p->option[KN_ROUTED_MATH], r->hidden);
+    r->fast = kn_routed_can_be_fast(r);
+    if (r->fast && r->in == KN_F32) { /* what passes through TMA is rounded beforehand */
+        r->precision.rows = KN_BF16;
+        r->precision.in_parts = r->precision.forward_split == 2;
+    }
+    /* A step of wgmma is 16 deep: the weight gradients of an expert may not begin in the middle of one. */
+    r->pad = r->fast ? 16 : 1;
+    r->rows = r->pairs + (r->pad - 1) * (r->local < r->pairs ? r->local : r->pairs);
     choose_chunks(r);
 }
 

@@ -44,6 +44,7 @@ typedef struct kn_routed_precision {
     int forward_split;  /* parts of the operands that make g, u and a */
     int gradient_split; /* of those that make the gradients */
     bool promote;
+    bool in_parts; /* dy and x are kept as hi + lo bf16 parts */
 } kn_routed_precision;
 
 /* The plan in the making: sizes, choices, and where everything lies in the workspace. */
@@ -61,14 +62,19 @@ typedef struct kn_routed {
     bool on_input;
     bool gate_saved, up_saved;
     bool want_hidden, want_weights, want_gate, want_up, want_down;
+    bool fast;         /* the Hopper kernels: gemm_rs, gemm_dw */
     bool want_dx;      /* the rows' dx: for grad_hidden_states, or for grad_topk_weights on the input */
     bool want_partial; /* partial sums of a h */
     kn_routed_precision precision;
     int64_t chunks, chunk_pairs; /* of the sort */
     int64_t partials;            /* partial sums of a row */
+    int64_t tile;                /* rows of a tile of gemm_rs */
+    int64_t tail;                /* rows behind the last expert's that its tiles reach into */
+    int64_t low_bytes;           /* from the hi to the lo parts of dy and x */
     struct {
         int64_t counts, offsets, pair_row, row_pair, row_weight; /* the sort's */
-        int64_t x, dy, gate, up, dgate, dup, hw, partials, dx;
+        int64_t x, dy, gate, up, partials, dx;
+        int64_t act, dgate, dup, hw;   /* rows of dg, du and w h side by side */
         int64_t inner_map, hidden_map; /* tile maps of the products with I and with H columns */
     } at;
 } kn_routed;
@@ -79,6 +85,7 @@ void kn_routed_emit_gather(const kn_routed *r);
 void kn_routed_emit_combine(const kn_routed *r);
 
 /* routed_products.c: the products of the three phases. */
+bool kn_routed_can_be_fast(const kn_routed *r);
 void kn_routed_reserve_products(kn_routed *r);
 void kn_routed_emit_gate_up(const kn_routed *r);
 void kn_routed_emit_activation_gradient(const kn_routed *r);

@@ -1,7 +1,8 @@
 /* ops/routed_products: the matrix products of routed_experts_backward as the product engine knows them.
  *
  * Rows are sorted by expert: g, u, a and dx are products of ragged rows (KN_GROUP_M), the weight gradients of ragged
- * depth (KN_GROUP_K). */
+ * depth (KN_GROUP_K). On Hopper the former stream the weights through gemm_rs. */
+#include "ops/gemm_rs.h"
 #include "ops/routed_internal.h"
 
 #include <stdio.h>
@@ -15,6 +16,13 @@ static kn_gemm_operand slice(int64_t at, kn_dtype dtype, int64_t columns, bool d
                              .stride_elems = columns,
                              .group_dim = -1,
                              .align_log2 = columns % 8 == 0 ? 4 : 0};
+}
+
+/* dg, du or w h, which lie side by side. */
+static kn_gemm_operand act_slice(const kn_routed *r, int64_t at, bool depth_contiguous) {
+    kn_gemm_operand o = slice(at, r->precision.act, 3 * r->inner, depth_contiguous);
+    o.align_log2 = r->inner % 8 == 0 ? 4 : 0;
+    return o;
 }
 
 /* Matrix e of a tensor [L, rows, columns]. */
@@ -69,13 +77,32 @@ static kn_gemm dx_product(const kn_routed *r) {
     kn_gemm g = row_product(r, "routed_dx", r->hidden, r->at.hidden_map);
     g.n_segments = 2;
     for (int s = 0; s < 2; s++) {
-        g.segment[s].a = slice(s ? r->at.dup : r->at.dgate, r->precision.act, r->inner, true);
+        g.segment[s].a = act_slice(r, s ? r->at.dup : r->at.dgate, true);
         g.segment[s].b = expert_matrix(r, s ? KN_ROUTED_UP : KN_ROUTED_GATE, false);
         g.segment[s].k = r->inner;
     }
     g.a_split = g.b_split = r->precision.gradient_split;
     g.d = slice(r->at.dx, r->precision.dx, r->hidden, false);
     return g;
+}
+
+/* Whether the Hopper kernels can read and write what the caller has. */
+bool kn_routed_can_be_fast(const kn_routed *r) {
+    bool f32 = r->in == KN_F32 && r->precision.forward_split < 3;
+    if (r->in != KN_BF16 && !f32) return false;
+    kn_gemm da = activation_product(r), gate = gate_or_up(r, true), up = gate_or_up(r, false), dx = dx_product(r);
+    return kn_gemm_rs_fits(&da, r->p, r->target) && kn_gemm_rs_fits(&gate, r->p, r->target) &&
+           kn_gemm_rs_fits(&up, r->p, r->target) && kn_gemm_rs_fits(&dx, r->p, r->target);
+}
+
+/* Products of rows, n of the same tokens; `forward`: x and dy may be in parts. */
+static void emit_rows(const kn_routed *r, const kn_gemm *const *g, int n, bool forward) {
+    kn_gemm_rs how = {.products = forward && r->precision.in_parts ? 3 : 1, .low_bytes = r->low_bytes};
+    if (r->fast) {
+        kn_gemm_rs_emit(r->b, g, n, &how, r->tile, r->p, r->facts);
+        return;
+    }
+    for (int i = 0; i < n; i++) kn_gemm_emit(r->b, g[i], r->p, r->facts, r->target);
 }
 
 static int64_t reserve_rows(kn_routed *r, int64_t columns, kn_dtype dtype) {
@@ -86,20 +113,30 @@ static int64_t reserve_map(kn_routed *r, int64_t tile_m) {
     return kn_routed_reserve(r, (uint64_t)kn_gemm_tile_map_entries(r->rows, r->local, tile_m) * 8);
 }
 
+static void reserve_maps(kn_routed *r) {
+    kn_gemm inner = activation_product(r), dx = dx_product(r);
+    r->tile = kn_gemm_rs_tile(r->rows, r->local, r->pad);
+    r->tail = r->tile > 64 ? r->tile : 64; /* a tile of tokens, or a block of depth */
+    int64_t inner_tile = r->fast ? r->tile : kn_gemm_tile_m(&inner, r->p, r->target);
+    int64_t dx_tile = r->fast ? r->tile : kn_gemm_tile_m(&dx, r->p, r->target);
+    r->at.inner_map = reserve_map(r, inner_tile);
+    r->at.hidden_map = dx_tile == inner_tile ? r->at.inner_map : reserve_map(r, dx_tile);
+}
+
 void kn_routed_reserve_products(kn_routed *r) {
     const kn_routed_precision *q = &r->precision;
-    r->at.x = reserve_rows(r, r->hidden, q->rows);  /* read by three products: gathered once */
-    r->at.dy = reserve_rows(r, r->hidden, q->rows); /* by two */
+    int64_t width = q->in_parts ? 2 * r->hidden : r->hidden;
+    r->low_bytes = q->in_parts ? r->rows * r->hidden * 2 : 0;
+    r->at.x = reserve_rows(r, width, q->rows);  /* read by three products: gathered once */
+    r->at.dy = reserve_rows(r, width, q->rows); /* by two */
     /* g and u wait for a, then die */
     r->at.gate = r->gate_saved ? 0 : reserve_rows(r, r->inner, q->gate_up);
     r->at.up = r->up_saved ? 0 : reserve_rows(r, r->inner, q->gate_up);
-    r->at.dgate = reserve_rows(r, r->inner, q->act); /* between the phases */
-    r->at.dup = reserve_rows(r, r->inner, q->act);
-    r->at.hw = reserve_rows(r, r->inner, q->act);
-    kn_gemm inner = activation_product(r), dx = dx_product(r);
-    int64_t inner_tile = kn_gemm_tile_m(&inner, r->p, r->target), dx_tile = kn_gemm_tile_m(&dx, r->p, r->target);
-    r->at.inner_map = reserve_map(r, inner_tile);
-    r->at.hidden_map = dx_tile == inner_tile ? r->at.inner_map : reserve_map(r, dx_tile);
+    r->at.act = reserve_rows(r, 3 * r->inner, q->act); /* from the first phase to the other two */
+    r->at.dgate = r->at.act;
+    r->at.dup = r->at.dgate + r->inner * kn_dtype_size(q->act);
+    r->at.hw = r->at.dup + r->inner * kn_dtype_size(q->act);
+    reserve_maps(r);
     r->partials = (r->inner + 15) / 16;
     if (r->want_partial) /* a sum a row and 16 columns, added up in order at the end */
         r->at.partials = kn_routed_reserve(r, (uint64_t)r->rows * (uint64_t)r->partials * 4);
@@ -108,9 +145,16 @@ void kn_routed_reserve_products(kn_routed *r) {
 
 void kn_routed_emit_gate_up(const kn_routed *r) {
     kn_gemm da = activation_product(r), gate = gate_or_up(r, true), up = gate_or_up(r, false);
-    kn_gemm_emit_tile_map(r->b, &da, r->p, r->target);
-    if (!r->gate_saved) kn_gemm_emit(r->b, &gate, r->p, r->facts, r->target);
-    if (!r->up_saved) kn_gemm_emit(r->b, &up, r->p, r->facts, r->target);
+    const kn_gemm *products[2];
+    int n = 0;
+    if (!r->gate_saved) products[n++] = &gate;
+    if (!r->up_saved) products[n++] = &up;
+    if (r->fast) {
+        kn_gemm_rs_emit_map(r->b, &da, r->tile, r->p);
+    } else {
+        kn_gemm_emit_tile_map(r->b, &da, r->p, r->target);
+    }
+    if (n > 0) emit_rows(r, products, n, true);
 }
 
 /* ---- a, and all that follows from it element by element ----------------------------------------------------------
@@ -162,7 +206,7 @@ void kn_routed_emit_activation_gradient(const kn_routed *r) {
     add_value(&g, "UP_SAVED", r->up_saved);
     add_value(&g, "READ_VEC", read_vec(r));
     add_name(&g, "ACT_T", kn_dtype_name(q->act));
-    add_value(&g, "PARTS", 1);
+    add_value(&g, "ACT_PARTS", 1);
     add_value(&g, "WEIGHTED", !r->on_input);
     add_value(&g, "PARTIAL", r->want_partial);
     add_value(&g, "ALPHA", r->p->option[KN_ROUTED_ALPHA]);
@@ -176,7 +220,7 @@ void kn_routed_emit_activation_gradient(const kn_routed *r) {
     add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.dgate);
     add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.dup);
     add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.hw);
-    add_binding(&g, KN_BIND_I64, 0, 0, r->inner);
+    add_binding(&g, KN_BIND_I64, 0, 0, 3 * r->inner);
     add_binding(&g, KN_BIND_I64, 0, 0, 0);
     if (r->want_partial) {
         add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.partials);
@@ -184,7 +228,8 @@ void kn_routed_emit_activation_gradient(const kn_routed *r) {
         add_binding(&g, KN_BIND_I64, 0, 0, 0);
     }
     add_binding(&g, KN_BIND_I64, 0, 0, r->partials);
-    kn_gemm_emit(r->b, &g, r->p, r->facts, r->target);
+    const kn_gemm *products[1] = {&g};
+    emit_rows(r, products, 1, true);
 }
 
 /* ---- gradients ---------------------------------------------------------------------------------------------------
@@ -215,8 +260,8 @@ static void emit_weight_gradient(const kn_routed *r, int output, kn_gemm_operand
 void kn_routed_emit_weight_gradients(const kn_routed *r) {
     const kn_routed_precision *q = &r->precision;
     kn_gemm_operand x = slice(r->at.x, q->rows, r->hidden, false), dy = slice(r->at.dy, q->rows, r->hidden, false);
-    kn_gemm_operand dgate = slice(r->at.dgate, q->act, r->inner, false);
-    kn_gemm_operand dup = slice(r->at.dup, q->act, r->inner, false), hw = slice(r->at.hw, q->act, r->inner, false);
+    kn_gemm_operand dgate = act_slice(r, r->at.dgate, false), dup = act_slice(r, r->at.dup, false);
+    kn_gemm_operand hw = act_slice(r, r->at.hw, false);
     if (r->want_gate) emit_weight_gradient(r, KN_ROUTED_GRAD_GATE, dgate, r->inner, x, r->hidden);
     if (r->want_up) emit_weight_gradient(r, KN_ROUTED_GRAD_UP, dup, r->inner, x, r->hidden);
     if (r->want_down) emit_weight_gradient(r, KN_ROUTED_GRAD_DOWN, dy, r->hidden, hw, r->inner);
@@ -224,6 +269,7 @@ void kn_routed_emit_weight_gradients(const kn_routed *r) {
 
 void kn_routed_emit_dx(const kn_routed *r) {
     kn_gemm g = dx_product(r);
+    const kn_gemm *products[1] = {&g};
     if (r->at.hidden_map != r->at.inner_map) kn_gemm_emit_tile_map(r->b, &g, r->p, r->target);
-    kn_gemm_emit(r->b, &g, r->p, r->facts, r->target);
+    emit_rows(r, products, 1, false);
 }

@@ -94,9 +94,11 @@ void kn_routed_emit_gather(const kn_routed *r) {
     kn_params_set(params, "SOURCES", 2);
     kn_params_set_name(params, "SRC_T", kn_dtype_name(r->in));
     kn_params_set_name(params, "DST_T", kn_dtype_name(r->precision.rows));
-    kn_params_set(params, "PARTS", 1);
+    kn_params_set(params, "PARTS", r->precision.in_parts ? 2 : 1);
     kn_params_set(params, "SCALED", r->on_input);
     kn_params_set(params, "PAD", r->pad);
+    kn_params_set(params, "TAIL", r->fast ? r->tail : 0);
+    kn_params_set(params, "ACT_COLS", r->fast ? 3 * r->inner : 0);
     kn_params_set(params, "SRC_VEC", vec < vec_dy ? vec : vec_dy);
     kn_params_set(params, "DST_VEC", r->hidden % 8 == 0 ? 8 : 1);
     bool dependent = set_dependent(r, params);
@@ -106,16 +108,18 @@ void kn_routed_emit_gather(const kn_routed *r) {
     kn_bind_tensor(l, KN_ROUTED_HIDDEN, 0);
     kn_bind_stride(l, KN_ROUTED_HIDDEN, 0);
     kn_bind_workspace(l, r->at.x);
-    kn_bind_workspace(l, r->at.x);
+    kn_bind_workspace(l, r->at.x + r->low_bytes);
     kn_bind_tensor(l, KN_ROUTED_GRAD_OUTPUT, 0);
     kn_bind_stride(l, KN_ROUTED_GRAD_OUTPUT, 0);
     kn_bind_workspace(l, r->at.dy);
-    kn_bind_workspace(l, r->at.dy);
+    kn_bind_workspace(l, r->at.dy + r->low_bytes);
     kn_bind_tensor(l, KN_ROUTED_WEIGHTS, 0);
     kn_bind_stride(l, KN_ROUTED_WEIGHTS, 0);
     kn_bind_workspace(l, r->at.pair_row);
     kn_bind_workspace(l, r->at.row_pair);
     kn_bind_workspace(l, r->at.offsets);
+    kn_bind_workspace(l, r->at.act);
+    kn_bind_i32(l, (int32_t)r->rows);
     kn_bind_i32(l, (int32_t)r->tokens);
 }
 
