@@ -42,6 +42,15 @@ static void unload(kn_engine *e, kn_kernel *k) {
     free_kernel(k);
 }
 
+/* Kernels of engines that are gone, which captured graphs may still launch. Nobody reads the list: it says that they
+ * are kept, not forgotten. */
+static _Atomic(kn_kernel *) kept;
+
+static void keep_for_ever(kn_kernel *k) {
+    k->next = atomic_load(&kept);
+    while (!atomic_compare_exchange_weak(&kept, &k->next, k)) continue;
+}
+
 void kn_kernel_table_free(kn_engine *e) {
     kn_kernel_table *t = e->kernels;
     if (!t) return;
@@ -50,7 +59,7 @@ void kn_kernel_table_free(kn_engine *e) {
             kn_kernel *k = t->bucket[i];
             t->bucket[i] = k->next;
             if (k->pinned)
-                free_kernel(k); /* its module stays: a captured graph may launch it */
+                keep_for_ever(k);
             else
                 unload(e, k);
         }

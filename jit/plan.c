@@ -232,7 +232,6 @@ kn_plan *kn_plan_find(kn_engine *e, const kn_problem *p) {
     kn_lock(&s->lock);
     kn_plan *plan = look_up(t, s, hash, p);
     kn_unlock(&s->lock);
-    if (plan) kn_count(&e->count.plan_hits, 1);
     return plan;
 }
 

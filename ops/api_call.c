@@ -130,7 +130,10 @@ static kn_status run(kn_engine *e, const kn_op *op, const DLTensor *const *args,
     KN_TRY(kn_api_describe(e, op, args, n_args, options, false, &c));
     KN_TRY(e->backend->ops->stream_capturing(e->backend, stream, &capturing));
     kn_plan *plan = kn_plan_find(e, &c.problem);
-    if (!plan) KN_TRY(make_plan(e, &c, capturing, &plan));
+    if (plan)
+        kn_count(&e->count.plan_hits, 1);
+    else
+        KN_TRY(make_plan(e, &c, capturing, &plan));
     kn_status st = run_plan(e, plan, &c, capturing, stream);
     kn_plan_release(e, plan);
     return st;

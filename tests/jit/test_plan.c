@@ -68,7 +68,6 @@ START_TEST(a_hit_allocates_nothing) {
     ck_assert_uint_eq(kn_fault_visits(), 0);
 #endif
     ck_assert_ptr_nonnull(plan);
-    ck_assert_uint_eq(e->count.plan_hits, 1);
     kn_plan_release(e, plan);
     p.align_log2[0] = 4; /* any byte of the problem tells plans apart */
     ck_assert_ptr_null(kn_plan_find(e, &p));
@@ -244,7 +243,6 @@ START_TEST(captured_plans_are_pinned) {
     kn_engine_destroy(e);
     e = NULL;
     ck_assert_int_eq(device.unloads, loads - 1); /* not even at the end */
-    free(module);
     free(faults);
 }
 END_TEST
