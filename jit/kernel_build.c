@@ -3,9 +3,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "jit/assembler_note.h"
 #include "jit/dl.h"
 #include "jit/kernel.h"
+#include "jit/kernel_note.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -27,8 +27,8 @@ static void update_note(kn_engine *e) {
     kn_cache_stats cache;
     kn_cache_get_stats(e->cache, &cache);
     if (!text || !cache.dir_usable || kn_nvjitlink_id(&id) != KN_OK) return;
-    if (kn_assembler_note_read(cache.dir, noted, sizeof noted) && strcmp(noted, text) == 0) return;
-    kn_assembler_note_write(cache.dir, id->path, text);
+    if (kn_kernel_note_read(cache.dir, noted, sizeof noted) && strcmp(noted, text) == 0) return;
+    kn_kernel_note_write(cache.dir, id->path, text);
 }
 
 static kn_status load_nvjitlink(kn_engine *e, char out[160]) {
@@ -55,7 +55,7 @@ static bool guess_assembler(kn_engine *e, char out[160]) {
         return true;
     }
     kn_cache_get_stats(e->cache, &cache);
-    if (cache.dir_usable) return kn_assembler_note_read(cache.dir, out, 160);
+    if (cache.dir_usable) return kn_kernel_note_read(cache.dir, out, 160);
     snprintf(out, 160, "none"); /* packs match by key alone */
     return true;
 }

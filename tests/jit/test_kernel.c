@@ -1,7 +1,7 @@
 /* Kernels: what names them, what is kept of them, where they come from, and what happens when one does not load. */
 #include "base/thread.h"
 #include "engine_support.h"
-#include "jit/assembler_note.h"
+#include "jit/kernel_note.h"
 
 static kn_engine *e;
 
@@ -321,29 +321,29 @@ START_TEST(a_note_holds_while_its_library_is_unchanged) {
     char dir[96], library[128], text[160] = "";
     snprintf(dir, sizeof dir, "%s/cache", work_dir);
     snprintf(library, sizeof library, "%s/libnvJitLink.so.13", work_dir);
-    ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
-    kn_assembler_note_write(dir, library, "nvjitlink 13000 -O3"); /* neither is there */
-    ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
+    ck_assert(!kn_kernel_note_read(dir, text, sizeof text));
+    kn_kernel_note_write(dir, library, "nvjitlink 13000 -O3"); /* neither is there */
+    ck_assert(!kn_kernel_note_read(dir, text, sizeof text));
     kn_mkdir(dir, 0700);
     ck_assert_ok(kn_file_write(library, "code", 4));
-    kn_assembler_note_write(dir, library, "nvjitlink 13000 -O3");
-    ck_assert(kn_assembler_note_read(dir, text, sizeof text));
+    kn_kernel_note_write(dir, library, "nvjitlink 13000 -O3");
+    ck_assert(kn_kernel_note_read(dir, text, sizeof text));
     ck_assert_str_eq(text, "nvjitlink 13000 -O3");
-    ck_assert(!kn_assembler_note_read(dir, text, 5)); /* no room is no answer */
-    setenv("KILN_LIBNVJITLINK", "off", 1);            /* another search */
-    ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
+    ck_assert(!kn_kernel_note_read(dir, text, 5)); /* no room is no answer */
+    setenv("KILN_LIBNVJITLINK", "off", 1);         /* another search */
+    ck_assert(!kn_kernel_note_read(dir, text, sizeof text));
     unsetenv("KILN_LIBNVJITLINK");
     setenv("LD_LIBRARY_PATH", "/elsewhere", 1);
-    ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
+    ck_assert(!kn_kernel_note_read(dir, text, sizeof text));
     unsetenv("LD_LIBRARY_PATH");
-    ck_assert(kn_assembler_note_read(dir, text, sizeof text));
+    ck_assert(kn_kernel_note_read(dir, text, sizeof text));
     ck_assert_ok(kn_file_write(library, "other code", 10)); /* upgraded */
-    ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
-    kn_assembler_note_write(dir, library, "nvjitlink 13010 -O3");
-    ck_assert(kn_assembler_note_read(dir, text, sizeof text));
+    ck_assert(!kn_kernel_note_read(dir, text, sizeof text));
+    kn_kernel_note_write(dir, library, "nvjitlink 13010 -O3");
+    ck_assert(kn_kernel_note_read(dir, text, sizeof text));
     ck_assert_str_eq(text, "nvjitlink 13010 -O3");
     ck_assert_int_eq(kn_unlink(library), 0);
-    ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
+    ck_assert(!kn_kernel_note_read(dir, text, sizeof text));
 }
 END_TEST
 
@@ -355,17 +355,17 @@ START_TEST(damaged_notes_are_ignored) {
     snprintf(library, sizeof library, "%s/library", work_dir);
     snprintf(path, sizeof path, "%s/assembler", work_dir);
     ck_assert_ok(kn_file_write(library, "code", 4));
-    kn_assembler_note_write(dir, library, "nvjitlink 13000 -O3");
+    kn_kernel_note_write(dir, library, "nvjitlink 13000 -O3");
     ck_assert_ok(kn_file_read(path, 4096, &note, &len));
     for (size_t n = 0; n < len; n++) {
         ck_assert_ok(kn_file_write(path, note, n));
-        ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
+        ck_assert(!kn_kernel_note_read(dir, text, sizeof text));
     }
     size_t last = (size_t)(strstr(note, "text=") - note);
     for (size_t n = 0; n < last; n++) {
         note[n] ^= 1;
         ck_assert_ok(kn_file_write(path, note, len));
-        ck_assert(!kn_assembler_note_read(dir, text, sizeof text));
+        ck_assert(!kn_kernel_note_read(dir, text, sizeof text));
         note[n] ^= 1;
     }
     kn_free(note);

@@ -1,11 +1,11 @@
-/* The note of a cache directory's assembler: see assembler_note.h. Lines of text; the last one must be there in full:
+/* The note of a cache directory's assembler: see kernel_note.h. Lines of text; the last one must be there in full:
  *
  *     kiln assembler note 1
  *     search=<digest of the variables that the search for the library depends on>
  *     path=<the library's file>
  *     stamp=<device> <inode> <bytes> <seconds> <nanoseconds>
  *     text=<what it calls itself> */
-#include "jit/assembler_note.h"
+#include "jit/kernel_note.h"
 
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -88,7 +88,7 @@ static bool holds(const char *note, char *text, size_t cap) {
     return same;
 }
 
-bool kn_assembler_note_read(const char *dir, char *text, size_t cap) {
+bool kn_kernel_note_read(const char *dir, char *text, size_t cap) {
     kn_buf path;
     char *note = NULL;
     size_t len = 0;
@@ -110,7 +110,7 @@ static void replace(const char *from, const char *to, const kn_buf *text) {
     if (err != 0 || close_err != 0) kn_unlink(from);
 }
 
-void kn_assembler_note_write(const char *dir, const char *path, const char *text) {
+void kn_kernel_note_write(const char *dir, const char *path, const char *text) {
     char suffix[32];
     kn_buf note, from, to;
     kn_buf_init(&note, NOTE_MAX);
