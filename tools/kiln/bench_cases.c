@@ -15,10 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const unsigned char seeds[] = {
-#include "bench_seeds.inc"
-};
-
 static bool lists(const json_t *object, const char *key, const char *word) {
     const json_t *list = json_object_get(object, key);
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -101,7 +97,7 @@ int kt_bench_cases_read(const char *path, const char *op, kt_bench_cases *out) {
     if (path) {
         out->file = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     } else {
-        out->file = json_loadb((const char *)seeds, sizeof seeds, JSON_REJECT_DUPLICATES, &error);
+        out->file = json_loadb((const char *)kt_bench_seeds, kt_bench_seeds_bytes, JSON_REJECT_DUPLICATES, &error);
         path = "bench/cases/seeds.json";
     }
     if (!out->file) return kt_fail(KT_USAGE, "%s: %s (line %d)", path, error.text, error.line);

@@ -22,6 +22,10 @@ typedef struct kt_bench_cases {
     size_t n;
 } kt_bench_cases;
 
+/* The built-in copy of bench/cases/seeds.json. */
+extern const unsigned char kt_bench_seeds[];
+extern const size_t kt_bench_seeds_bytes;
+
 /** Read a case file (NULL: the built-in copy of bench/cases/seeds.json); `op` keeps one operation or group alone (NULL:
  *  all). */
 int kt_bench_cases_read(const char *path, const char *op, kt_bench_cases *out);

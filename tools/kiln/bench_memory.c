@@ -10,28 +10,28 @@ int kt_bench_memory_begin(kt_bench_memory *m, kt_library *lib, void *ctx, kt_ben
                      KT_CALL(lib, "kiln_context_device", KT_PTR(ctx), KT_PTR(&m->device_type), KT_PTR(&m->device_id)));
 }
 
-static void release(kt_bench_memory *m, kt_bench_buffer *b) {
+void kt_bench_memory_drop(kt_bench_memory *m, kt_bench_buffer *b) {
     if (b->device) (void)KT_CALL(m->lib, "kiln_device_free", KT_PTR(m->ctx), KT_PTR(b->device));
     free(b->key);
     *b = (kt_bench_buffer){0};
 }
 
 static void release_arguments(kt_bench_memory *m) {
-    for (int i = 0; i < KT_MAX_ARGS; i++) release(m, &m->arg[i]);
+    for (int i = 0; i < KT_MAX_ARGS; i++) kt_bench_memory_drop(m, &m->arg[i]);
 }
 
 void kt_bench_memory_free(kt_bench_memory *m) {
     if (!m->lib) return;
     release_arguments(m);
-    release(m, &m->workspace);
-    release(m, &m->flush);
+    kt_bench_memory_drop(m, &m->workspace);
+    kt_bench_memory_drop(m, &m->flush);
     *m = (kt_bench_memory){0};
 }
 
 int kt_bench_memory_room(kt_bench_memory *m, kt_bench_buffer *b, uint64_t bytes) {
     if (bytes == 0) bytes = 256;
     if (bytes <= b->capacity) return KT_GOOD;
-    release(m, b);
+    kt_bench_memory_drop(m, b);
     KT_TRY(kt_status(m->lib, KT_CALL(m->lib, "kiln_device_alloc", KT_PTR(m->ctx), KT_U64(bytes), KT_PTR(&b->device))));
     b->capacity = bytes;
     return KT_GOOD;

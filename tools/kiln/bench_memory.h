@@ -27,6 +27,8 @@ void kt_bench_memory_free(kt_bench_memory *m);
 
 /** Room for `bytes` in b, aligned to 256; what it held is lost when it grows. */
 int kt_bench_memory_room(kt_bench_memory *m, kt_bench_buffer *b, uint64_t bytes);
+/** Give b's memory back. */
+void kt_bench_memory_drop(kt_bench_memory *m, kt_bench_buffer *b);
 /** Bind all of the case's tensors to device memory; inputs hold their patterns. Arguments in `transposed` are views
  * whose first axis is contiguous. */
 int kt_bench_memory_bind(kt_bench_memory *m, kt_tensors *tensors, const kt_bench_patterns *patterns,

@@ -80,12 +80,14 @@ int kt_bench_report_write(const kt_bench *b, const char *path) {
 
 void kt_bench_print_head(const kt_bench *b) {
     const json_t *r = b->report;
-    printf("%s  driver %s  %s\n", kt_json_text(b->device_json, "name", "?"),
-           b->gpu && *kt_bench_gpu_driver(b->gpu) ? kt_bench_gpu_driver(b->gpu) : "none", kt_json_text(r, "date", "?"));
     if (!b->gpu) {
+        printf("device \"%s\", in place of %s  %s\n", kt_json_text(b->device_json, "kind", "?"),
+               kt_json_text(b->device_json, "name", "?"), kt_json_text(r, "date", "?"));
         printf("times are the host's clock around calls: they say nothing about a GPU\n");
         return;
     }
+    printf("%s  driver %s  %s\n", kt_json_text(b->device_json, "name", "?"), kt_bench_gpu_driver(b->gpu),
+           kt_json_text(r, "date", "?"));
     printf("times: %s; medians of %" PRId64 "; L2 written over with %s\n",
            kt_bench_cupti_path() ? "first kernel's start to last kernel's end, by CUPTI"
                                  : "CUDA events around the call (no CUPTI found)",
@@ -97,6 +99,14 @@ void kt_bench_print_head(const kt_bench *b) {
 static void time_cell(kt_table *t, const json_t *times) {
     if (json_is_object(times))
         kt_table_cell(t, "%.2f ±%.2f", kt_json_number(times, "us", 0), kt_json_number(times, "iqr_us", 0) / 2);
+    else
+        kt_table_cell(t, "-");
+}
+
+/* "-" where the row has no such number. */
+static void number_cell(kt_table *t, const json_t *row, const char *key, double scale, int digits) {
+    if (json_object_get(row, key))
+        kt_table_cell(t, "%.*f", digits, kt_json_number(row, key, 0) * scale);
     else
         kt_table_cell(t, "-");
 }
@@ -132,9 +142,9 @@ void kt_bench_print_group(const kt_bench *b, const char *group) {
         time_cell(&t, json_object_get(row, "cold"));
         time_cell(&t, json_object_get(row, "hot"));
         kt_table_cell(&t, "%.2f", kt_json_number(json_object_get(row, "floor"), "us", 0));
-        kt_table_cell(&t, "%.2f", kt_json_number(row, "times_floor", 0));
-        kt_table_cell(&t, "%.2f", kt_json_number(row, "bytes_per_s", 0) * 1e-12);
-        kt_table_cell(&t, "%.0f", kt_json_number(row, "flops_per_s", 0) * 1e-12);
+        number_cell(&t, row, "times_floor", 1, 2);
+        number_cell(&t, row, "bytes_per_s", 1e-12, 2);
+        number_cell(&t, row, "flops_per_s", 1e-12, 0);
         kt_table_cell(&t, "%d", (int)kt_json_number(row, "launches", 0));
         kt_table_cell(&t, "%s", kt_bytes_text(kt_json_number(row, "workspace_bytes", 0)));
         kt_table_cell(&t, "%s", verdict_text(row));

@@ -78,7 +78,7 @@ static int measure(call *k) {
         KT_TRY(kt_bench_graph_capture(b->gpu, b->timer.stream, enqueue_call, k, &k->graph));
         k->subject[k->n_subjects++] = (kt_bench_subject){.name = "kiln_graph", .enqueue = enqueue_graph, .user = k};
     }
-    KT_TRY(kt_bench_peers_add(b->peers, &k->tensors, k->transposed, b->timer.stream, k->subject, &k->n_subjects));
+    KT_TRY(kt_bench_peers_add(b->peers, &k->tensors, k->transposed, &b->timer, k->subject, &k->n_subjects));
     KT_TRY(kt_bench_time(&b->timer, k->subject, k->n_subjects));
     return k->verified ? kt_bench_same_bits(&b->memory, &k->tensors, &k->verdict, &k->same_bits) : KT_GOOD;
 }
@@ -145,9 +145,11 @@ static void add_result(call *k) {
     json_t *floor = json_pack("{s:f, s:f, s:f, s:s}", "bytes", bytes, "flops", flops, "us", floor_us, "by",
                               by_bytes > by_flops ? "bytes" : "flops");
     json_object_set_new(row, "floor", floor);
-    json_object_set_new(row, "times_floor", json_real(floor_us > 0 ? us / floor_us : 0));
-    json_object_set_new(row, "bytes_per_s", json_real(us > 0 ? 1e6 * bytes / us : 0));
-    json_object_set_new(row, "flops_per_s", json_real(us > 0 ? 1e6 * flops / us : 0));
+    if (b->gpu && us > 0 && floor_us > 0) { /* the host's time has no floor on the GPU */
+        json_object_set_new(row, "times_floor", json_real(us / floor_us));
+        json_object_set_new(row, "bytes_per_s", json_real(1e6 * bytes / us));
+        json_object_set_new(row, "flops_per_s", json_real(1e6 * flops / us));
+    }
     json_object_set_new(row, "launches",
                         json_integer((json_int_t)json_array_size(json_object_get(k->plan, "launches"))));
     json_object_set_new(row, "workspace_bytes", json_incref(json_object_get(k->plan, "workspace_bytes")));

@@ -220,10 +220,26 @@ int kt_bench_time(kt_bench_timer *t, kt_bench_subject *subjects, size_t n) {
         if (!(cold ? t->cold : t->hot)) continue;
         pass p = {.order = order, .calls = calls, .cold = cold, .host = host};
         code = pass_by_events(t, subjects, n, &p, us, values);
-        if (code == KT_GOOD && kt_bench_cupti_path()) code = pass_by_cupti(t, subjects, n, &p, us, values);
+        if (code == KT_GOOD && !t->events_only && kt_bench_cupti_path())
+            code = pass_by_cupti(t, subjects, n, &p, us, values);
     }
     free(us);
     free(order);
+    return code;
+}
+
+int kt_bench_time_quickly(kt_bench_timer *t, kt_bench_subject *subject) {
+    const kt_bench_timer before = *t;
+    t->iterations = 5;
+    t->warm_up = 2;
+    t->cold = t->events_only = true;
+    t->hot = false;
+    int code = kt_bench_time(t, subject, 1);
+    t->iterations = before.iterations;
+    t->warm_up = before.warm_up;
+    t->cold = before.cold;
+    t->hot = before.hot;
+    t->events_only = before.events_only;
     return code;
 }
 

@@ -41,12 +41,15 @@ typedef struct kt_bench_timer {
     uint64_t flush_bytes; /* 0: there is no L2 to write over */
     size_t iterations, warm_up;
     bool cold, hot;
+    bool events_only; /* although CUPTI is there */
 } kt_bench_timer;
 
 int kt_bench_timer_begin(kt_bench_timer *t, kt_bench_memory *memory, uint64_t l2_bytes);
 void kt_bench_timer_end(kt_bench_timer *t);
 /** Fill cold and hot of all subjects. */
 int kt_bench_time(kt_bench_timer *t, kt_bench_subject *subjects, size_t n);
+/** A few cold calls of one subject by events: to choose between candidates. */
+int kt_bench_time_quickly(kt_bench_timer *t, kt_bench_subject *subject);
 /** Bytes per second (read and written) of a large copy within the device. */
 int kt_bench_copy_rate(kt_bench_timer *t, double *bytes_per_s);
 
