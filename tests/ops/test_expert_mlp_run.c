@@ -32,13 +32,12 @@ static int64_t draw(int64_t n) {
 
 static void golden_case(const char *path, void *user) {
     (void)user;
-    static const kn_dtype types[] = {KN_BF16, KN_F32};
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 2; i++) {
         kn_gen *g;
         /* The other saved tensors of these files are no functions of each other. */
-        uint64_t absent = i & 4 ? bit(GATE_OUTPUT) : 0;
-        ck_assert_ok(kn_golden_load(path, types[i & 1], absent, NULL, &g));
-        kn_status st = kn_gen_run(g, i & 2 ? portable : fast);
+        uint64_t absent = i ? bit(GATE_OUTPUT) : 0;
+        ck_assert_ok(kn_golden_load(path, i ? KN_F32 : KN_BF16, absent, NULL, &g));
+        kn_status st = kn_gen_run(g, i ? portable : fast);
         if (st == KN_OK) st = kn_gen_check(g);
         ck_assert_msg(st == KN_OK, "%s (%d): %s", path, i, kn_error_message());
         kn_gen_free(g);
@@ -300,7 +299,7 @@ START_TEST(bits) {
         open_context(KILN_SHAPES_GENERIC, KILN_PATH_DEFAULT), open_context(KILN_SHAPES_EXACT, KILN_PATH_PORTABLE),
         open_context(KILN_SHAPES_GENERIC, KILN_PATH_PORTABLE)};
     for (int i = 0; i < 4; i++) {
-        kn_gen_config c = config_of(90, 70, 136, 200);
+        kn_gen_config c = config_of(50, 36, 72, 136);
         c.absent = i & 1 ? SAVED : 0;
         if (i & 2) c.options.expert_mlp.unique_indices = KILN_FALSE;
         c.options.common.accumulate = i & 1 ? 31 : 0;
