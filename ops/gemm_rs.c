@@ -5,12 +5,15 @@
 
 #include <limits.h>
 #include <math.h>
+#include <string.h>
 
 enum {
     BM = 128, /* weight rows of a tile */
     BK = 64,
     MAX_TILE = 256,
-    FIXED_BYTES = 8 * 2560 + 1024 + 256, /* the epilogue's patches, alignment, mbarriers */
+    MAX_TILE_PARTS = 240,     /* hi and lo parts of two stages must fit beside the patches */
+    FIXED_BYTES = 1024,       /* mbarriers, alignment */
+    PATCHES_BYTES = 8 * 5120, /* of epilogues that pass through shared memory */
     MAX_STAGES = 8,
     PROMOTE_BLOCKS = 4, /* 256 of k */
     MAP_F32 = 7,        /* CU_TENSOR_MAP_DATA_TYPE_FLOAT32 */
@@ -22,14 +25,15 @@ enum {
 
 /* A tile should hold nearly every expert's rows: a second one reads the expert's weights again. Tokens that choose
  * their experts at random give counts with a standard deviation of about the square root of their mean. */
-int64_t kn_gemm_rs_tile(int64_t rows, int64_t groups, int64_t pad) {
+int64_t kn_gemm_rs_tile(int64_t rows, int64_t groups, int64_t pad, int products) {
+    int64_t cap = products == 3 ? MAX_TILE_PARTS : MAX_TILE;
     double mean = (double)rows / (double)(groups ? groups : 1);
     int64_t most = (int64_t)ceil(mean + 3 * sqrt(mean)), step = pad < 8 ? 8 : pad;
     if (most > rows) most = rows;
     if (most < step) most = step;
-    int64_t tiles = kn_ceil_div(most, MAX_TILE);
+    int64_t tiles = kn_ceil_div(most, cap);
     int64_t tile = kn_ceil_div(kn_ceil_div(most, tiles), step) * step;
-    return tile < MAX_TILE ? tile : MAX_TILE;
+    return tile < cap ? tile : cap;
 }
 
 bool kn_gemm_rs_fits(const kn_gemm *g, const kn_problem *p, const kn_target *target) {
@@ -98,7 +102,8 @@ static int token_map(kn_program_builder *b, const kn_gemm *g, int s, int64_t ski
 static int64_t stages_of(const kn_gemm *g, const kn_gemm_rs *how, int64_t tile, const kn_device_facts *facts) {
     int64_t parts = how->products == 3 ? 2 : 1;
     int64_t stage = BM * BK * (int64_t)kn_dtype_size(g->segment[0].b.dtype) + tile * BK * 2 * parts;
-    int64_t n = ((int64_t)facts->smem_per_block - FIXED_BYTES) / stage;
+    int64_t fixed = FIXED_BYTES + (strcmp(g->epilogue, "store") == 0 ? 0 : PATCHES_BYTES);
+    int64_t n = ((int64_t)facts->smem_per_block - fixed) / stage;
     return n > MAX_STAGES ? MAX_STAGES : n;
 }
 

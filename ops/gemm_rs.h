@@ -13,8 +13,8 @@ typedef struct kn_gemm_rs {
     int64_t low_bytes; /* products 3: the tokens' lo parts lie this far behind their hi parts */
 } kn_gemm_rs;
 
-/** Rows of a tile for at most `rows` rows, multiples of `pad` each, in `groups` groups. */
-int64_t kn_gemm_rs_tile(int64_t rows, int64_t groups, int64_t pad);
+/** Rows of a tile for at most `rows` rows, multiples of `pad` each, in `groups` groups, for `products` as above. */
+int64_t kn_gemm_rs_tile(int64_t rows, int64_t groups, int64_t pad, int products);
 /** Whether the weights of a product can be read by TMA. */
 bool kn_gemm_rs_fits(const kn_gemm *g, const kn_problem *p, const kn_target *target);
 /** Add the kernel that makes the map of tiles of `tile` rows. */

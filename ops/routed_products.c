@@ -115,7 +115,7 @@ static int64_t reserve_map(kn_routed *r, int64_t tile_m) {
 
 static void reserve_maps(kn_routed *r) {
     kn_gemm inner = activation_product(r), dx = dx_product(r);
-    r->tile = kn_gemm_rs_tile(r->rows, r->local, r->pad);
+    r->tile = kn_gemm_rs_tile(r->rows, r->local, r->pad, r->precision.in_parts ? 3 : 1);
     r->tail = r->tile > 64 ? r->tile : 64; /* a tile of tokens, or a block of depth */
     int64_t inner_tile = r->fast ? r->tile : kn_gemm_tile_m(&inner, r->p, r->target);
     int64_t dx_tile = r->fast ? r->tile : kn_gemm_tile_m(&dx, r->p, r->target);
