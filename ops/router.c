@@ -96,7 +96,9 @@ static void decide(kn_router *r) {
     r->logits_out = kn_router_has(p, KN_ROUTER_OUT_LOGITS);
     kn_dtype input = (kn_dtype)p->dtype[KN_ROUTER_HIDDEN];
     r->fine = input == KN_F32 || p->option[KN_ROUTER_ROUND_F32];
-    if (r->hidden_out || r->weight_out || r->bias_out) r->dz = r->fine ? KN_F32 : input;
+    r->fused = kn_router_fused_fits(r);
+    r->formed = r->fused && kn_router_forms_dz(r);
+    if (!r->formed && (r->hidden_out || r->weight_out || r->bias_out)) r->dz = r->fine ? KN_F32 : input;
     /* Rows of 16 bytes, which TMA and wide loads want. A place of its own even without tokens: launches bind it. */
     uint64_t rows = r->tokens > 0 ? (uint64_t)r->tokens : 1;
     r->dz_ld = kn_router_ceil_div(r->experts, 8) * 8;
@@ -104,7 +106,9 @@ static void decide(kn_router *r) {
     if (r->dz != KN_DTYPE_NONE)
         r->dz_at = kn_add_workspace(r->builder, rows * (uint64_t)r->dz_ld * kn_dtype_size(r->dz));
     r->rest = r->fine && input == KN_BF16 && (r->hidden_out || r->weight_out);
-    if (r->rest) r->rest_at = kn_add_workspace(r->builder, rows * (uint64_t)r->dz_ld * 4);
+    /* The bias is a sum over all tokens of terms of both signs: of dz before it is rounded. */
+    r->whole = r->bias_out && !r->fine;
+    if (r->rest || r->whole) r->rest_at = kn_add_workspace(r->builder, rows * (uint64_t)r->dz_ld * 4);
     if (kn_router_masks_rows(r))
         r->rows_at = kn_add_workspace(r->builder, rows * (uint64_t)r->rows_ld * kn_dtype_size(input));
 }
@@ -114,15 +118,11 @@ static void emit_dlogits(const kn_router *r) {
     int kernel, out = KN_ROUTER_OUT_LOGITS;
     kn_params *params = kn_add_kernel(r->builder, "router_dlogits.ptxt", &kernel);
     kn_router_token_params(p, params);
-    bool wide = r->logits_out && r->experts % 4 == 0 &&
-                (1u << p->align_log2[out]) >= 4 * kn_dtype_size((kn_dtype)p->dtype[out]);
     kn_params_set(params, "TOKENS", p->generic ? -1 : r->tokens);
     kn_params_set_name(params, "DZ_T", r->dz == KN_DTYPE_NONE ? "none" : kn_dtype_name(r->dz));
     kn_params_set(params, "DZ_LD", r->dz == KN_DTYPE_NONE ? 0 : r->dz_ld);
-    kn_params_set(params, "REST", r->rest);
-    kn_params_set_name(params, "OUT_T", r->logits_out ? kn_dtype_name((kn_dtype)p->dtype[out]) : "none");
-    kn_params_set(params, "OUT_VEC", wide ? 4 : 1);
-    kn_params_set(params, "OUT_ADD", r->logits_out && kn_router_accumulates(p, out));
+    kn_params_set(params, "REST", r->whole ? 2 : r->rest);
+    kn_router_logits_params(r, params);
     kn_params_set(params, "DEPENDENT", kn_router_dependent(r));
     int64_t groups = THREADS / kn_router_lanes(r->experts);
     kn_launch_spec *l = kn_add_launch(r->builder, kernel, (uint32_t)kn_router_ceil_div(r->tokens, groups), 1, 1);
@@ -133,7 +133,7 @@ static void emit_dlogits(const kn_router *r) {
     } else {
         kn_bind_workspace(l, r->dz_at);
     }
-    if (r->rest) {
+    if (r->rest || r->whole) {
         kn_bind_workspace(l, r->rest_at);
     } else {
         kn_bind_i64(l, 0);
@@ -185,14 +185,20 @@ kn_status kn_router_plan(const kn_problem *p, const kn_device_facts *facts, cons
     kn_router r = {.p = p, .facts = facts, .target = target, .builder = &builder};
     decide(&r);
     set_floor(&r, out);
-    if (r.tokens > 0 && (r.dz != KN_DTYPE_NONE || r.logits_out)) emit_dlogits(&r);
-    if (r.tokens > 0 && kn_router_masks_rows(&r)) emit_mask_rows(&r);
-    if (r.tokens > 0 && r.hidden_out) kn_router_emit_dh(&r);
-    /* Without tokens the sums over tokens are 0: written, or nothing is added. */
-    if (r.weight_out && (r.tokens > 0 || !kn_router_accumulates(p, KN_ROUTER_OUT_GATE_WEIGHT))) kn_router_emit_dw(&r);
+    if (r.tokens > 0 && !r.formed && (r.dz != KN_DTYPE_NONE || r.logits_out)) emit_dlogits(&r);
+    if (r.fused) {
+        kn_router_emit_fused(&r, r.formed);
+    } else {
+        if (r.tokens > 0 && kn_router_masks_rows(&r)) emit_mask_rows(&r);
+        if (r.tokens > 0 && r.hidden_out) kn_router_emit_dh(&r);
+        /* Without tokens the sums over tokens are 0: written, or nothing is added. */
+        if (r.weight_out && (r.tokens > 0 || !kn_router_accumulates(p, KN_ROUTER_OUT_GATE_WEIGHT)))
+            kn_router_emit_dw(&r);
+    }
     if (r.bias_out && (r.tokens > 0 || !kn_router_accumulates(p, KN_ROUTER_OUT_GATE_BIAS))) kn_router_emit_bias(&r);
-    snprintf(out->note, sizeof out->note, "dlogits by %" PRId64 " threads a token%s, dz as %s, %u launches",
-             kn_router_lanes(r.experts), kn_router_masks_rows(&r) ? ", masked rows" : "",
+    size_t used = strlen(out->note);
+    snprintf(out->note + used, sizeof out->note - used,
+             "%" PRId64 " threads a token, dz in workspace as %s, %u launches", kn_router_lanes(r.experts),
              r.dz == KN_DTYPE_NONE ? "none" : kn_dtype_name(r.dz), out->n_launches);
     return builder.status;
 }

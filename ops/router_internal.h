@@ -49,13 +49,16 @@ typedef struct kn_router {
     const kn_target *target;
     kn_program_builder *builder;
     int64_t tokens, experts, hidden; /* T, E, H */
+    bool fused;                      /* both products by the fused kernel */
+    bool formed;                     /* which forms dz too */
     bool hidden_out, weight_out, bias_out, logits_out;
     bool fine;       /* dz stays fp32 into the products */
     kn_dtype dz;     /* type of dz in workspace; KN_DTYPE_NONE: nothing needs it */
     int64_t dz_ld;   /* elements from row to row */
     int64_t dz_at;   /* workspace */
     bool rest;       /* what two bf16 parts of an fp32 dz leave over is a third part of the products */
-    int64_t rest_at; /* workspace, as dz */
+    bool whole;      /* dz before it is rounded is wanted beside it */
+    int64_t rest_at; /* workspace, as dz: either of these */
     int64_t rows_at; /* workspace: hidden_states without masked rows, if there is a mask */
     int64_t rows_ld;
 } kn_router;
@@ -79,6 +82,13 @@ int64_t kn_router_lanes(int64_t experts);
 void kn_router_token_params(const kn_problem *p, kn_params *params);
 void kn_router_bind_token(const kn_problem *p, kn_launch_spec *l);
 
+/* The parameters of grad_logits beside them. */
+void kn_router_logits_params(const kn_router *r, kn_params *params);
+
+/* Whether the fused kernel can make both products, whether it forms dz too (else: from workspace), and its launch. */
+bool kn_router_fused_fits(const kn_router *r);
+bool kn_router_forms_dz(const kn_router *r);
+void kn_router_emit_fused(const kn_router *r, bool formed);
 /* The products and sums over tokens, from dz in workspace. */
 void kn_router_emit_dh(const kn_router *r);
 void kn_router_emit_dw(const kn_router *r);

@@ -164,12 +164,13 @@ static void emit_column_sums(const kn_router *r, int64_t from, kn_dtype dtype, i
 }
 
 void kn_router_emit_bias(const kn_router *r) {
+    int64_t from = r->whole ? r->rest_at : r->dz_at;
     int64_t chunks = kn_router_ceil_div(r->tokens, SUM_ROWS);
     if (chunks <= 1) {
-        emit_column_sums(r, r->dz_at, r->dz, r->dz_ld, r->tokens, 0, 0, true);
+        emit_column_sums(r, from, KN_F32, r->dz_ld, r->tokens, 0, 0, true);
         return;
     }
     int64_t parts = kn_add_workspace(r->builder, (uint64_t)(chunks * r->experts) * 4);
-    emit_column_sums(r, r->dz_at, r->dz, r->dz_ld, r->tokens, SUM_ROWS, parts, false);
+    emit_column_sums(r, from, KN_F32, r->dz_ld, r->tokens, SUM_ROWS, parts, false);
     emit_column_sums(r, parts, KN_F32, r->experts, chunks, 0, 0, true);
 }

@@ -28,7 +28,7 @@ static int64_t row_width(const kn_problem *p, int arg) {
 
 void kn_router_token_params(const kn_problem *p, kn_params *params) {
     static const char *const scores[] = {"softmax", "sigmoid", "sqrtsoftplus", "softmax_selected"};
-    static const char *const normalise[] = {"sum", "none", "sum_eps", "sum_clamp"};
+    static const char *const normalise[] = {"sum_exact", "none", "sum_eps", "sum_clamp"};
     kn_params_set(params, "E", p->axis[KN_ROUTER_E]);
     kn_params_set(params, "K", p->axis[KN_ROUTER_K]);
     kn_params_set(params, "LANES", kn_router_lanes(p->axis[KN_ROUTER_E]));
@@ -48,6 +48,13 @@ void kn_router_token_params(const kn_problem *p, kn_params *params) {
     kn_params_set(params, "LOGITS_VEC", row_width(p, KN_ROUTER_GRAD_LOGITS));
     kn_params_set(params, "AUX_VEC", row_width(p, KN_ROUTER_AUX));
     kn_params_set(params, "Z_VEC", row_width(p, KN_ROUTER_LOGITS));
+}
+
+void kn_router_logits_params(const kn_router *r, kn_params *params) {
+    int out = KN_ROUTER_OUT_LOGITS;
+    kn_params_set_name(params, "OUT_T", type_name(r->p, out));
+    kn_params_set(params, "OUT_VEC", row_width(r->p, out));
+    kn_params_set(params, "OUT_ADD", r->logits_out && kn_router_accumulates(r->p, out));
 }
 
 /* An absent tensor's address and stride are bound as 0, and not used. */

@@ -69,7 +69,7 @@ static uint64_t draw_absent(int32_t score) {
     uint64_t absent = 0;
     for (int i = 0; i < N_ARGS; i++) {
         if (bit(i) & OPTIONAL && draw(2)) absent |= bit(i);
-        if (bit(i) & OUTPUTS && draw(6) == 0) absent |= bit(i);
+        if (bit(i) & OUTPUTS && draw(i == OUT_BIAS ? 2 : 6) == 0) absent |= bit(i);
     }
     if (score == KILN_SCORE_SOFTMAX_SELECTED || absent & bit(AUX)) absent |= bit(AUX) | bit(AUX_ROW);
     if (absent & bit(ROUTER_LOGITS)) absent |= bit(Z_LOSS);
@@ -148,6 +148,39 @@ START_TEST(sizes_of_experts_and_slots) {
         c.aux_rows = 3;
         c.side_dtype = i % 5 < 2 ? KN_F32 : KN_BF16;
         run_one(&c, i % 2 ? portable : fast, "sizes");
+    }
+    close_both();
+}
+END_TEST
+
+/* The fused kernel: dz formed in it or streamed, one column slice or many, shares with and without tokens, one output
+ * or the other, sums over more blocks than there are stages. */
+START_TEST(fused_products) {
+    open_both();
+    static const struct {
+        int64_t t, h, e, k;
+        uint64_t absent;
+    } shapes[] = {{1, 64, 8, 1, 0},
+                  {65, 72, 128, 8, bit(OUT_BIAS)},
+                  {1000, 64, 16, 2, bit(OUT_BIAS)},
+                  {200, 1032, 64, 4, bit(OUT_BIAS) | bit(OUT_LOGITS)},
+                  {130, 2048, 120, 8, bit(OUT_BIAS)},
+                  {300, 320, 128, 128, bit(OUT_BIAS) | bit(GRAD_LOGITS)},
+                  {300, 320, 128, 2, bit(OUT_BIAS) | bit(OUT_HIDDEN)},
+                  {300, 320, 128, 2, bit(OUT_BIAS) | bit(OUT_WEIGHT)},
+                  {2100, 64, 24, 3, bit(OUT_BIAS)},
+                  {200, 200, 256, 8, 0},
+                  {200, 264, 192, 8, bit(OUT_HIDDEN)},
+                  {200, 264, 136, 8, bit(OUT_WEIGHT)}};
+    for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes) * 2; i++) {
+        kn_gen_config c = config_of(shapes[i / 2].t, shapes[i / 2].h, shapes[i / 2].e, shapes[i / 2].k);
+        c.absent |= shapes[i / 2].absent;
+        c.dtype = i & 2 ? KN_F16 : KN_BF16;
+        c.out_dtype = i & 1 ? KN_F32 : c.dtype;
+        c.gap = i & 1 ? 8 : 0;
+        c.options.common.accumulate = i & 1 ? 15 : 0;
+        c.options.router.score = i / 4 % 4;
+        run_one(&c, fast, "fused");
     }
     close_both();
 }
@@ -500,6 +533,7 @@ int main(void) {
     tcase_add_test(t, random_problems);
     tcase_add_test(t, every_subset_of_outputs);
     tcase_add_test(t, sizes_of_experts_and_slots);
+    tcase_add_test(t, fused_products);
     tcase_add_test(t, no_tokens_and_one);
     tcase_add_test(t, bad_ids_are_skipped_and_counted);
     tcase_add_test(t, tokens_without_experts);
