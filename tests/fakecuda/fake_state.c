@@ -192,16 +192,17 @@ kn_cu_enum *fake_capture_mode(void) {
 
 /* ---- objects ----------------------------------------------------------------------------------------------------- */
 
-static void *plain_zeroed(size_t bytes) {
-    return calloc(1, bytes ? bytes : 1);
-}
+enum { ALIGNMENT = 256 }; /* as the driver's allocations */
 
 void *fake_new(fake_kind kind, size_t bytes) {
     fake_object *o = calloc(1, sizeof *o);
     if (!o) abort();
     fake_context *c = fake_current();
-    *o = (fake_object){kind, plain_zeroed(bytes), bytes ? bytes : 1, c, c ? c->id : 0, NULL, NULL};
-    if (!o->address) abort();
+    if (bytes == 0) bytes = 1;
+    char *block = calloc(1, bytes + ALIGNMENT - 1); /* what is large comes from the kernel, zeroed when it is touched */
+    if (!block) abort();
+    size_t shift = (ALIGNMENT - (uintptr_t)block % ALIGNMENT) % ALIGNMENT;
+    *o = (fake_object){kind, block + shift, bytes, c, c ? c->id : 0, block, NULL, NULL};
     pthread_mutex_lock(&lock);
     o->next = objects;
     objects = o;
@@ -242,7 +243,7 @@ int fake_delete(fake_kind kind, void *address, const char *what) {
     pthread_mutex_unlock(&lock);
     if (!o) return fake_wrong(INVALID_HANDLE, "%s: stale handle %p", what, address);
     free(o->extra);
-    free(o->address);
+    free(o->block);
     free(o);
     return OK;
 }
@@ -257,7 +258,7 @@ void fake_delete_context(fake_context *c) {
         }
         *o = gone->next;
         free(gone->extra);
-        free(gone->address);
+        free(gone->block);
         free(gone);
     }
     pthread_mutex_unlock(&lock);

@@ -31,6 +31,7 @@ typedef struct fake_object {
     size_t bytes;
     fake_context *context;
     unsigned long long context_id;
+    void *block; /* that `address` lies in */
     void *extra; /* freed with it */
     struct fake_object *next;
 } fake_object;
