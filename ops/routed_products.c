@@ -1,7 +1,9 @@
 /* ops/routed_products: the matrix products of routed_experts_backward as the product engine knows them.
  *
  * Rows are sorted by expert: g, u, a and dx are products of ragged rows (KN_GROUP_M), the weight gradients of ragged
- * depth (KN_GROUP_K). On Hopper the former stream the weights through gemm_rs. */
+ * depth (KN_GROUP_K). On Hopper the former stream the weights through gemm_rs, the latter
+ * are gemm_dw's. */
+#include "ops/gemm_dw.h"
 #include "ops/gemm_rs.h"
 #include "ops/routed_internal.h"
 
@@ -236,25 +238,42 @@ void kn_routed_emit_activation_gradient(const kn_routed *r) {
  */
 
 /* D_e[m, n] = sum over the expert's rows of left[row, m] * right[row, n] */
-static void emit_weight_gradient(const kn_routed *r, int output, kn_gemm_operand left, int64_t m, kn_gemm_operand right,
-                                 int64_t n) {
-    kn_gemm g = {.symbol = "routed_dw",
-                 .m = m,
-                 .n = n,
-                 .k_is_tokens = true,
-                 .n_segments = 1,
-                 .segment = {{left, right, r->rows}},
-                 .a_split = r->precision.gradient_split,
-                 .b_split = r->precision.gradient_split,
-                 .promote = r->precision.promote,
-                 .group = KN_GROUP_K,
-                 .n_groups = r->local,
-                 .offsets = kn_place_workspace(r->at.offsets),
-                 .offsets_dtype = KN_I32,
-                 .d = expert_matrix(r, output, false),
-                 .accumulate = kn_routed_accumulates(r, output),
-                 .epilogue = "store"};
-    kn_gemm_emit(r->b, &g, r->p, r->facts, r->target);
+static kn_gemm weight_gradient(const kn_routed *r, int output, kn_gemm_operand left, int64_t m, kn_gemm_operand right,
+                               int64_t n) {
+    return (kn_gemm){.symbol = "routed_dw",
+                     .m = m,
+                     .n = n,
+                     .k_is_tokens = true,
+                     .n_segments = 1,
+                     .segment = {{left, right, r->rows}},
+                     .a_split = r->precision.gradient_split,
+                     .b_split = r->precision.gradient_split,
+                     .promote = r->precision.promote,
+                     .group = KN_GROUP_K,
+                     .n_groups = r->local,
+                     .offsets = kn_place_workspace(r->at.offsets),
+                     .offsets_dtype = KN_I32,
+                     .d = expert_matrix(r, output, false),
+                     .accumulate = kn_routed_accumulates(r, output),
+                     .epilogue = "store"};
+}
+
+/* On Hopper gradients of one type, all added to or all not, share a launch. */
+static void emit_fast_gradients(const kn_routed *r, const kn_gemm *g, int n) {
+    bool done[KN_GEMM_DW_MAX] = {false};
+    for (int i = 0; i < n; i++) {
+        const kn_gemm *group[KN_GEMM_DW_MAX];
+        int members = 0;
+        for (int j = i; j < n; j++) {
+            if (done[j] || g[j].d.dtype != g[i].d.dtype || g[j].accumulate != g[i].accumulate) continue;
+            if (!kn_gemm_dw_fits(&g[j], r->p, r->target)) continue;
+            group[members++] = &g[j];
+            done[j] = true;
+        }
+        if (members > 0) kn_gemm_dw_emit(r->b, group, members, r->p, r->facts);
+        if (!done[i]) kn_gemm_emit(r->b, &g[i], r->p, r->facts, r->target);
+        done[i] = true;
+    }
 }
 
 void kn_routed_emit_weight_gradients(const kn_routed *r) {
@@ -262,9 +281,16 @@ void kn_routed_emit_weight_gradients(const kn_routed *r) {
     kn_gemm_operand x = slice(r->at.x, q->rows, r->hidden, false), dy = slice(r->at.dy, q->rows, r->hidden, false);
     kn_gemm_operand dgate = act_slice(r, r->at.dgate, false), dup = act_slice(r, r->at.dup, false);
     kn_gemm_operand hw = act_slice(r, r->at.hw, false);
-    if (r->want_gate) emit_weight_gradient(r, KN_ROUTED_GRAD_GATE, dgate, r->inner, x, r->hidden);
-    if (r->want_up) emit_weight_gradient(r, KN_ROUTED_GRAD_UP, dup, r->inner, x, r->hidden);
-    if (r->want_down) emit_weight_gradient(r, KN_ROUTED_GRAD_DOWN, dy, r->hidden, hw, r->inner);
+    kn_gemm g[KN_GEMM_DW_MAX];
+    int n = 0;
+    if (r->want_gate) g[n++] = weight_gradient(r, KN_ROUTED_GRAD_GATE, dgate, r->inner, x, r->hidden);
+    if (r->want_up) g[n++] = weight_gradient(r, KN_ROUTED_GRAD_UP, dup, r->inner, x, r->hidden);
+    if (r->want_down) g[n++] = weight_gradient(r, KN_ROUTED_GRAD_DOWN, dy, r->hidden, hw, r->inner);
+    if (r->fast) {
+        emit_fast_gradients(r, g, n);
+        return;
+    }
+    for (int i = 0; i < n; i++) kn_gemm_emit(r->b, &g[i], r->p, r->facts, r->target);
 }
 
 void kn_routed_emit_dx(const kn_routed *r) {
