@@ -10,7 +10,7 @@
 #include "ops/moe_layer.h"
 
 #include "kiln/kiln.h"
-#include "ops/gemm.h"
+#include "ops/gemm_parts.h"
 
 #include <limits.h>
 #include <math.h>
@@ -330,7 +330,11 @@ static void emit_dw_router(layer *m) {
         g.a_split = 3;
         g.b_split = 2; /* 16 bits hold an f16 */
     }
-    kn_gemm_emit(&m->builder, &g, m->p, m->facts, m->target);
+    if (m->parts && kn_gemm_parts_fits(&g, m->p, m->target)) {
+        kn_gemm_parts_emit(&m->builder, &g, m->p);
+    } else {
+        kn_gemm_emit(&m->builder, &g, m->p, m->facts, m->target);
+    }
 }
 
 static void emit_dx(layer *m) {
