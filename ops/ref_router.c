@@ -217,16 +217,21 @@ static kn_status logits_gradient(router *r, kn_arena *arena) {
     return KN_OK;
 }
 
-/* The sums over tokens: dz^T * hidden and the column sums of dz. */
-static kn_status token_sums(const router *r, const kn_call *call, kn_arena *arena, double *const *exact,
-                            double *const *magnitude) {
+/* The column sums of dz. */
+static kn_status bias_gradient(const router *r, const kn_call *call, kn_arena *arena, double *const *exact,
+                               double *const *magnitude) {
     kn_ref bias;
     KN_TRY(kn_ref_zero(arena, r->experts, 1, &bias));
     for (int64_t i = 0; i < r->tokens * r->experts; i++) {
         bias.x[i % r->experts] += r->dz.x[i];
         bias.m[i % r->experts] += r->dz.m[i];
     }
-    KN_TRY(kn_ref_output(call, OUT_GATE_BIAS, 0, &bias, exact, magnitude));
+    return kn_ref_output(call, OUT_GATE_BIAS, 0, &bias, exact, magnitude);
+}
+
+/* dz^T * hidden. */
+static kn_status weight_gradient(const router *r, const kn_call *call, kn_arena *arena, double *const *exact,
+                                 double *const *magnitude) {
     if (!kn_ref_wanted(exact, magnitude, OUT_GATE_WEIGHT)) return KN_OK;
     kn_ref hidden, grad_gate;
     KN_TRY(kn_ref_read(arena, &r->t[HIDDEN], 0, &hidden));
@@ -265,9 +270,11 @@ kn_status kn_router_reference(const kn_call *call, double *const *exact, double 
                "aux_expert_coefficients is given with score softmax_selected, which has no scores of all experts");
 
     KN_TRY_OUT(st, logits_gradient(&r, &arena));
+    KN_TRY_OUT(st, kn_ref_output(call, OUT_LOGITS, 0, &r.dz, exact, magnitude));
+    KN_TRY_OUT(st, bias_gradient(&r, call, &arena, exact, magnitude));
+    if (r.options->round_dlogits != KILN_ROUND_DLOGITS_F32) kn_ref_rounded_to(&r.dz, r.t[HIDDEN].dtype);
     KN_TRY_OUT(st, hidden_gradient(&r, call, &arena, exact, magnitude));
-    KN_TRY_OUT(st, token_sums(&r, call, &arena, exact, magnitude));
-    st = kn_ref_output(call, OUT_LOGITS, 0, &r.dz, exact, magnitude);
+    st = weight_gradient(&r, call, &arena, exact, magnitude);
 out:
     kn_arena_free(&arena);
     return st;

@@ -157,7 +157,7 @@ END_TEST
  * or the other, sums over more blocks than there are stages. */
 START_TEST(fused_products) {
     open_both();
-    static const struct {
+    const struct {
         int64_t t, h, e, k;
         uint64_t absent;
     } shapes[] = {{1, 64, 8, 1, 0},
@@ -207,8 +207,9 @@ START_TEST(bad_ids_are_skipped_and_counted) {
     open_both();
     for (int i = 0; i < 4; i++) {
         kiln_context *ctx = i & 1 ? portable : fast;
-        kn_gen_config c = config_of(40, 64, 16, 4);
+        kn_gen_config c = config_of(40, 192, 16, 4);
         c.id_dtype = i & 2 ? KN_I32 : KN_I64;
+        c.absent |= i & 2 ? bit(OUT_BIAS) : 0;
         kn_gen *g = make(&c);
         static const double bad[] = {16, 21, 2147483647.0, -2147483648.0, -2};
         for (int64_t j = 0; j < 5; j++) kn_gen_put(g, SELECTED, 7 * j + 1, bad[j]);
@@ -276,6 +277,7 @@ START_TEST(nan_stays_with_its_token) {
     open_both();
     for (int i = 0; i < 8; i++) {
         kn_gen_config c = config_of(70, 64, 16, 4);
+        c.absent |= i & 4 ? bit(OUT_BIAS) : 0;
         kn_gen *g = make(&c), *h = make(&c);
         kn_gen_put(g, i & 2 ? PROBS : GRAD_LOGITS, 5 * 16 + 3, i & 4 ? (double)INFINITY : (double)NAN);
         run_and_check(g, i & 1 ? portable : fast, "NaN");
@@ -298,7 +300,7 @@ START_TEST(one_slot_normalised_is_exactly_zero) {
     open_both();
     for (int i = 0; i < 8; i++) {
         kn_gen_config c = config_of(90, 64, 24, 1);
-        c.absent |= bit(GRAD_MASK) | bit(GRAD_LOGITS) | (i & 1 ? bit(WEIGHTS_SUM) : 0);
+        c.absent |= bit(GRAD_MASK) | bit(GRAD_LOGITS) | (i & 1 ? bit(WEIGHTS_SUM) : 0) | (i & 4 ? bit(OUT_BIAS) : 0);
         c.options.router.score = i / 2 % 3;
         c.options.router.scaling = 2.5;
         c.side_dtype = KN_F32;
@@ -457,7 +459,8 @@ START_TEST(bits) {
         open_context(KILN_SHAPES_GENERIC, KILN_PATH_DEFAULT),  open_context(KILN_SHAPES_EXACT, KILN_PATH_PORTABLE),
         open_context(KILN_SHAPES_GENERIC, KILN_PATH_PORTABLE), open_context(KILN_SHAPES_EXACT, KILN_PATH_PORTABLE)};
     for (int i = 0; i < 6; i++) {
-        kn_gen_config c = config_of(i & 1 ? 600 : 130, 64, i & 2 ? 128 : 20, 4);
+        kn_gen_config c = config_of(i & 1 ? 600 : 130, 64, i & 2 ? 128 : 24, 4);
+        c.absent |= i & 1 ? bit(OUT_BIAS) : 0;
         c.options.common.accumulate = i == 3 ? 15 : 0;
         c.options.router.round_dlogits = i == 4;
         c.options.router.score = i == 5 ? KILN_SCORE_SQRTSOFTPLUS : 0;
@@ -502,7 +505,7 @@ START_TEST(tokens_do_not_know_each_other) {
     for (int i = 0; i < 4; i++) {
         static const int64_t counts[] = {1, 8, 9, 33, 200};
         kn_gen_config c = config_of(200, 64, i & 2 ? 128 : 16, 4);
-        c.absent |= bit(GRAD_MASK);
+        c.absent |= bit(GRAD_MASK) | (i & 2 ? bit(OUT_BIAS) : 0);
         kn_gen *all = make(&c);
         run_and_check(all, i & 1 ? portable : fast, "all");
         for (size_t n = 0; n < sizeof counts / sizeof *counts; n++) {
