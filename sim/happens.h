@@ -107,7 +107,7 @@ typedef struct kn_hb_access {
     kn_access_kind kind;
     const kn_warp *self; /* who issues it */
     int lane;            /* and which lane, -1: all of them */
-    bool in_program; /* by a thread itself: what it did before is ordered */
+    bool in_program;     /* by a thread itself: what it did before is ordered */
     kn_epoch
         known[2]; /* earlier epochs, without lanes, that are known to be ordered before this: to be found quickly */
 } kn_hb_access;

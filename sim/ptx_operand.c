@@ -392,7 +392,8 @@ static kn_status fit_one(kn_ptx *p, const kn_insn *i, kn_operand *o, const char 
     if (len == 1) {
         switch (text[0]) {
         case 'V': return fit_any_list(p, i, o, written);
-        case 'D': return o->kind == KN_O_VEC ? fit_any_list(p, i, o, written) : fit_register(p, i, o, KN_T_b64, written);
+        case 'D':
+            return o->kind == KN_O_VEC ? fit_any_list(p, i, o, written) : fit_register(p, i, o, KN_T_b64, written);
         case 'p': return fit_predicate(p, i, o, written);
         case 'm': return fit_address(p, i, o, false);
         case 't': return fit_address(p, i, o, true);

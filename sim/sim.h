@@ -41,9 +41,9 @@ typedef struct kn_sim_launch {
     size_t params_len;
     const kn_sim_extent *extents;
     uint32_t n_extents;
-    uint64_t seed;   /* schedule of warps and of async completions */
-    uint64_t budget; /* warp instructions in all; 0 = no bound */
-    int threads;     /* host threads; CTAs (clusters) run in parallel */
+    uint64_t seed;         /* schedule of warps and of async completions */
+    uint64_t budget;       /* warp instructions in all; 0 = no bound */
+    int threads;           /* host threads; CTAs (clusters) run in parallel */
     kn_sim_memory *memory; /* of the program this launch belongs to; NULL: a program of one launch */
     uint32_t multiprocessors, smem_per_block;
     kn_sim_origin *origin; /* may be NULL: "PTX line N" */

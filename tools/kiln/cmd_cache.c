@@ -30,7 +30,7 @@ static int list_entries(const cache_call *c, const char *path, json_t **out) {
 }
 
 static int run_stat(const cache_call *c) {
-    const char *path;
+    const char *path = NULL;
     KT_TRY(one_path(c, 1, &path));
     json_t *list = NULL, *entry;
     KT_TRY(list_entries(c, path, &list));
@@ -67,7 +67,7 @@ static const char *age_text(double last_used, char *buf, size_t cap) {
 }
 
 static int run_ls(const cache_call *c) {
-    const char *path;
+    const char *path = NULL;
     KT_TRY(one_path(c, 1, &path));
     json_t *list = NULL, *entry;
     KT_TRY(list_entries(c, path, &list));
@@ -103,7 +103,7 @@ static void print_object(json_t *object, const char *title) {
 /* One entry, named by the start of its name, in full. */
 static int run_show(const cache_call *c) {
     if (c->operands.n < 2) return kt_fail(KT_USAGE, "kiln cache show needs the start of an entry's name");
-    const char *path, *start = c->operands.item[1];
+    const char *path = NULL, *start = c->operands.item[1];
     KT_TRY(one_path(c, 2, &path));
     json_t *list = NULL, *entry, *found = NULL;
     KT_TRY(list_entries(c, path, &list));
@@ -131,7 +131,7 @@ static int run_show(const cache_call *c) {
 }
 
 static int run_verify(const cache_call *c) {
-    const char *path;
+    const char *path = NULL;
     KT_TRY(one_path(c, 1, &path));
     enum { REPORT_BYTES = 256 << 10 };
     char *report = kt_alloc(1, REPORT_BYTES);
@@ -151,7 +151,7 @@ static int run_verify(const cache_call *c) {
 }
 
 static int run_trim(const cache_call *c) {
-    const char *path;
+    const char *path = NULL;
     KT_TRY(one_path(c, 1, &path));
     if (c->max_bytes < 0) return kt_fail(KT_USAGE, "kiln cache trim needs --max BYTES");
     uint64_t removed = 0, bytes = 0;

@@ -29,7 +29,7 @@ static int read_shape(const json_t *shape, kt_st_tensor *t) {
     t->rank = (int)rank;
     t->elements = 1;
     for (size_t i = 0; i < rank; i++) {
-        uint64_t size;
+        uint64_t size = 0;
         KT_TRY(read_size(json_array_get(shape, i), t->name, "a size in \"shape\"", &size));
         t->shape[i] = (int64_t)size;
         if (__builtin_mul_overflow(t->elements, size, &t->elements))
@@ -42,7 +42,7 @@ static int read_shape(const json_t *shape, kt_st_tensor *t) {
 static int read_offsets(const json_t *offsets, kt_st_tensor *t, uint64_t room, uint64_t *begin) {
     if (!json_is_array(offsets) || json_array_size(offsets) != 2)
         return kt_fail(KT_USAGE, "tensor \"%s\" has no pair \"data_offsets\"", t->name);
-    uint64_t end, expected;
+    uint64_t end = 0, expected;
     KT_TRY(read_size(json_array_get(offsets, 0), t->name, "an offset", begin));
     KT_TRY(read_size(json_array_get(offsets, 1), t->name, "an offset", &end));
     if (*begin > end || end > room)
@@ -127,7 +127,7 @@ static int read_tensors(kt_safetensors *out, const unsigned char *data, uint64_t
     json_t *row;
     json_object_foreach(out->header, name, row) {
         if (strcmp(name, "__metadata__") == 0) continue;
-        uint64_t begin;
+        uint64_t begin = 0;
         kt_st_tensor *t = &out->tensor[out->n];
         KT_TRY(read_tensor(name, row, room, t, &begin));
         t->data = data + begin;
