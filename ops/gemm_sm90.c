@@ -15,8 +15,6 @@ enum {
     K_BLOCK = 64,
     FIXED_BYTES = 1024,       /* mbarriers, alignment */
     PATCHES_BYTES = 8 * 5120, /* of epilogues that pass through shared memory */
-    FIRST_TILE_CLK = 3000,
-    EPILOGUE_CLK = 1300, /* of a 128 x 128 tile */
     MAX_STAGES = 12,
     MAX_PROBLEMS = 4,
     MAP_BF16 = 9, /* CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 */
@@ -24,22 +22,30 @@ enum {
     SWIZZLE_128B = 3,
     PROMOTE_128B = 2
 };
-static const double L2_BYTES_PER_CLK = 62;    /* of one multiprocessor, neighbours reading the same tiles */
-static const double HBM_BYTES_PER_CLK = 2500; /* of the device, at 1.7 GHz */
+/* What the cost is made of, in clocks of a multiprocessor at 1.7 GHz. docs/gemm.md says how well it ranks what was
+ * measured. */
+static const double FIRST_TILE = 3000;
+static const double EPILOGUE = 300, EPILOGUE_128X128 = 1000; /* of any tile, and in proportion to its size */
+static const double COOP = 1.03;                             /* consumers that share a tile wait for each other */
+static const double L2_BYTES = 62;        /* a clock, of one multiprocessor, neighbours reading the same tiles */
+static const double HBM_BYTES = 2300;     /* a clock, of the device */
+static const double OUTSIDE_ROW = 3.8;    /* a row of a K-major box that lies outside of its matrix */
+static const double REREAD = 0.4;         /* of a large operand, for each further tile that shares it, up to three */
+static const double LARGE_OPERAND = 32e6; /* bytes that the L2 does not keep */
 
 typedef struct candidate {
     bool swap, coop;
     int mb, bn;
 } candidate;
 
+/* Beside these: tiles whose bn divides the tokens with the least rest. No tile needs more than 128 accumulators a
+ * thread: nvJitLink assembles relocatable code, in which setmaxnreg is ignored and a thread has 168 registers. */
 static const struct {
     bool coop;
     int mb, bn;
-} shapes[] = {
-    {false, 2, 128}, {false, 2, 192}, {false, 1, 256}, {false, 1, 128}, {false, 1, 64},  {false, 2, 64},
-    {true, 1, 256},  {false, 2, 96},  {false, 2, 112}, {false, 2, 136}, {false, 2, 160}, {false, 2, 176},
-    {false, 2, 200}, {false, 1, 96},  {false, 1, 32},  {false, 2, 32},  {false, 2, 16},
-};
+} shapes[] = {{false, 2, 128}, {false, 1, 256}, {false, 2, 64}, {false, 1, 128}, {false, 1, 64},
+              {true, 1, 256},  {true, 1, 192},  {true, 1, 128}, {false, 1, 32},  {false, 2, 32}};
+enum { MAX_CANDIDATES = 256, MAX_PARTS = 64 };
 
 static int tile_rows(const candidate *c) {
     return 64 * c->mb * (c->coop ? 2 : 1);
@@ -112,8 +118,6 @@ static bool is_legal(const candidate *c, const kn_gemm *const *g, int n, const k
     const kn_gemm_operand *columns = c->swap ? &g[0]->segment[0].a : &g[0]->segment[0].b;
     if (!columns->depth_contiguous && c->bn % 64 != 0) return false;
     if (c->swap && n > 1) return false;
-    if (c->mb * c->bn > 352 && g[0]->d.dtype == KN_F32) return false; /* its epilogue would spill */
-    if (c->mb * c->bn > 256 && strcmp(g[0]->epilogue, "store") != 0) return false;
     return stages_of(c, g[0], facts) >= 3;
 }
 
@@ -122,35 +126,84 @@ static int64_t tiles_of(const candidate *c, const kn_gemm *g) {
     return kn_ceil_div(m, tile_rows(c)) * kn_ceil_div(n, c->bn);
 }
 
+/* Bytes of an operand that come from memory: a large one is not wholly found in the L2 by all tiles that share it. */
+static double operand_bytes(const kn_gemm *g, int64_t extent, int64_t sharing_tiles) {
+    double k = (double)k_blocks(g) * K_BLOCK, bytes = 2 * k * (double)extent;
+    if (bytes < LARGE_OPERAND) return bytes;
+    return bytes * (1 + REREAD * (double)(sharing_tiles > 4 ? 3 : sharing_tiles - 1));
+}
+
+/* Bytes that an element of the output moves: other epilogues than "store" read two tensors and write two or three. */
+static double output_bytes(const kn_gemm *g) {
+    if (strcmp(g->epilogue, "store") != 0) return strcmp(g->epilogue, "scatter_rows") == 0 ? 4 : 8;
+    return kn_dtype_size(g->d.dtype) * (g->accumulate ? 2.0 : 1.0);
+}
+
+/* Clocks a k block takes in the tiles that set the pace: those over the edge of a K-major operand, in short launches.
+ */
+static double block_clocks(const candidate *c, const kn_gemm *g, double waves) {
+    double bm = tile_rows(c), bn = c->bn;
+    double tensor = bm * bn / 32 * (c->coop ? COOP : 1), feed = (bm + bn) * 2 * K_BLOCK / L2_BYTES;
+    double blk = tensor > feed ? tensor : feed, worst = blk;
+    const kn_gemm_operand *operand[2] = {&g->segment[0].a, &g->segment[0].b};
+    int64_t extent[2] = {g->m, g->n}, tile[2] = {c->swap ? c->bn : tile_rows(c), c->swap ? tile_rows(c) : c->bn};
+    for (int i = 0; i < 2; i++) {
+        int64_t tiles = kn_ceil_div(extent[i], tile[i]);
+        double outside = (double)(tiles * tile[i] - extent[i]);
+        double edge = feed + outside * (OUTSIDE_ROW - 2 * K_BLOCK / L2_BYTES);
+        if (!operand[i]->depth_contiguous || edge <= blk) continue;
+        edge = waves <= 2 ? edge : blk + (edge - blk) / (double)tiles;
+        if (edge > worst) worst = edge;
+    }
+    return worst;
+}
+
 /* Clocks until the last tile is stored. */
 static double cost_of(const candidate *c, const kn_gemm *const *g, int n, double sms) {
-    double bm = tile_rows(c), bn = c->bn, tiles = 0, blocks = 0, bytes = 0;
+    double tiles = 0, tile = 0, bytes = 0;
+    for (int i = 0; i < n; i++) tiles += (double)tiles_of(c, g[i]);
+    double waves = (double)kn_ceil_div((int64_t)tiles, (int64_t)sms);
     for (int i = 0; i < n; i++) {
-        double k = (double)k_blocks(g[i]) * K_BLOCK;
-        tiles += (double)tiles_of(c, g[i]);
-        blocks += (double)tiles_of(c, g[i]) * (double)k_blocks(g[i]);
-        bytes += 2 * k * (double)(g[i]->m + g[i]->n) + 4.0 * (double)g[i]->m * (double)g[i]->n;
+        int64_t tiles_m = kn_ceil_div(g[i]->m, c->swap ? c->bn : tile_rows(c));
+        int64_t tiles_n = kn_ceil_div(g[i]->n, c->swap ? tile_rows(c) : c->bn);
+        tile += (double)tiles_of(c, g[i]) / tiles * (double)k_blocks(g[i]) * block_clocks(c, g[i], waves);
+        bytes += operand_bytes(g[i], g[i]->m, tiles_n) + operand_bytes(g[i], g[i]->n, tiles_m);
+        bytes += output_bytes(g[i]) * (double)g[i]->m * (double)g[i]->n;
     }
-    double waves = (double)kn_ceil_div((int64_t)tiles, (int64_t)sms), per_tile = blocks / tiles;
-    double tensor = bm * bn / 32, feed = (bm + bn) * 128 / L2_BYTES_PER_CLK;
-    double epilogue = EPILOGUE_CLK * bm * bn / 16384;
-    double tile = per_tile * (tensor > feed ? tensor : feed);
+    double epilogue = EPILOGUE + EPILOGUE_128X128 * tile_rows(c) * c->bn / 16384;
     /* Ping-pong hides all epilogues but the last, unless they are longer than a tile's products. */
     double between = c->coop ? tile + epilogue : (tile > epilogue ? tile : epilogue);
-    double compute = (waves - 1) * between + tile + epilogue, memory = bytes / HBM_BYTES_PER_CLK;
-    return FIRST_TILE_CLK + (compute > memory ? compute : memory) + 1e-3 * compute;
+    double compute = (waves - 1) * between + tile + epilogue, memory = bytes / HBM_BYTES;
+    double longer = compute > memory ? compute : memory, shorter = compute > memory ? memory : compute;
+    return FIRST_TILE + longer + 0.05 * shorter;
+}
+
+/* Tiles that may suit the product, those of the table first. */
+static int list_candidates(const kn_gemm *g, candidate *out) {
+    int n = 0;
+    for (size_t i = 0; i < 2 * sizeof shapes / sizeof shapes[0]; i++)
+        out[n++] = (candidate){i % 2 != 0, shapes[i / 2].coop, shapes[i / 2].mb, shapes[i / 2].bn};
+    for (int64_t parts = 1; parts <= MAX_PARTS; parts++) {
+        int64_t rows = kn_ceil_div(kn_ceil_div(g->m, parts), 8) * 8;
+        if (rows > 256 || rows < 16) continue;
+        int bn = (int)rows;
+        out[n++] = (candidate){true, false, 1, bn};
+        out[n++] = (candidate){true, true, 1, bn};
+        if (bn <= 128) out[n++] = (candidate){true, false, 2, bn};
+    }
+    return n;
 }
 
 static candidate choose(const kn_gemm *const *g, int n, const kn_device_facts *facts, double sms) {
-    candidate best = {false, false, 2, 128};
+    candidate all[MAX_CANDIDATES], best = {false, false, 2, 128};
     double best_cost = -1;
-    for (size_t i = 0; i < 2 * sizeof shapes / sizeof shapes[0]; i++) {
-        candidate c = {i % 2 != 0, shapes[i / 2].coop, shapes[i / 2].mb, shapes[i / 2].bn};
-        if (!is_legal(&c, g, n, facts)) continue;
-        double cost = cost_of(&c, g, n, sms);
+    int count = list_candidates(g[0], all);
+    for (int i = 0; i < count; i++) {
+        if (!is_legal(&all[i], g, n, facts)) continue;
+        double cost = cost_of(&all[i], g, n, sms);
         if (best_cost < 0 || cost < best_cost) {
             best_cost = cost;
-            best = c;
+            best = all[i];
         }
     }
     return best;
