@@ -58,7 +58,7 @@ static DLTensor make(call *c, DLDataType dtype, int ndim, int64_t *shape) {
     uint64_t bytes = dtype.bits / 8;
     for (int i = 0; i < ndim; i++) bytes *= (uint64_t)shape[i];
     check(kiln_context_device(c->ctx, &type, &id), "kiln_context_device");
-    t.device.device_type = type;
+    memcpy(&t.device.device_type, &type, sizeof type); /* an enum in DLPack's header, an int32_t in ours */
     t.device.device_id = id;
     check(kiln_device_alloc(c->ctx, bytes, &t.data), "kiln_device_alloc");
     return t;

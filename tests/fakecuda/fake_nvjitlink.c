@@ -26,7 +26,7 @@ typedef struct handle {
 } handle;
 
 static const char cubin[] = "\177ELF fake nvJitLink " TEXT(SUFFIX);
-static const char info[] = "ptxas info    : Used 11 registers, 64 bytes smem\n";
+#define INFO "ptxas info    : Used 11 registers, 64 bytes smem\n"
 
 static int failing(const char *function) {
     const char *script = getenv("FAKENVJITLINK");
@@ -99,7 +99,7 @@ int NAME(GetErrorLog)(handle *h, char *log) {
 EXPORT int NAME(GetInfoLogSize)(handle *h, size_t *size);
 int NAME(GetInfoLogSize)(handle *h, size_t *size) {
     (void)h;
-    *size = sizeof info;
+    *size = sizeof INFO;
     return failing("GetInfoLogSize");
 }
 
@@ -107,7 +107,7 @@ int NAME(GetInfoLogSize)(handle *h, size_t *size) {
 EXPORT int NAME(GetInfoLog)(handle *h, char *log);
 int NAME(GetInfoLog)(handle *h, char *log) {
     (void)h;
-    strcpy(log, info);
+    strcpy(log, INFO);
     return failing("GetInfoLog");
 }
 #endif

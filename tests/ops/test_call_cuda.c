@@ -32,7 +32,7 @@ static void move(lb_call *c, kiln_context *ctx) {
         uint64_t bytes = t->dtype.bits / 8;
         for (int d = 0; d < t->ndim; d++) bytes *= (uint64_t)t->shape[d];
         ck_assert_ok(kiln_device_alloc(ctx, bytes, &t->data));
-        t->device.device_type = type;
+        memcpy(&t->device.device_type, &type, sizeof type); /* an enum in DLPack's header */
         t->device.device_id = id;
     }
 }
