@@ -1,5 +1,6 @@
 /* exec_bulk: cp.async.bulk, cp.reduce.async.bulk, their tensor forms, prefetches and bulk groups. */
 #include "sim/bulk.h"
+#include "sim/ptx_module.h"
 
 /* Operands that all forms share, as lanes. */
 typedef struct arguments {
@@ -291,6 +292,26 @@ kn_status kn_x_bulk_wait(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t a
         KN_TRY(kn_hb_waited(w, 1u << lane, KN_A_BULK_WRITE, count));
         b->first = (b->first + b->n - keep) % KN_BULK_GROUPS;
         b->n = keep;
+    }
+    return KN_OK;
+}
+
+kn_status kn_bulk_exit(kn_machine *m, kn_warp *w) {
+    const kn_warp_units *u = w->units;
+    const kn_hb_warp *h = w->hb;
+    for (int lane = 0; u && h && lane < KN_LANES; lane++) {
+        const kn_bulk_lane *b = u->bulk[lane];
+        uint32_t count = 0; /* of the newest group with a copy in it */
+        for (uint32_t k = 0; b && k <= b->n; k++) {
+            uint32_t c = b->group[(b->first + k) % KN_BULK_GROUPS].count;
+            if (c > count) count = c;
+        }
+        kn_tick known =
+            kn_vc_get(kn_hb_view(w, 1u << lane), KN_L_ORDER, w->cta->cluster->index, h->base + KN_A_BULK_READ);
+        if (!kn_tick_covers(known, count, 1u << lane))
+            return kn_fault(
+                m, w, &m->entry->code[w->g->pc], lane,
+                "the thread exits without waiting for its bulk copies: they may still read the CTA's shared memory");
     }
     return KN_OK;
 }

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "sim/fault.h"
 #include "sim/ptx_module.h"
+#include "sim/units.h"
 
 #include <stdio.h>
 
@@ -404,6 +405,7 @@ static kn_status on_exit(kn_machine *m, kn_warp *w) {
     const kn_hb_warp *hw = hb_of(w);
     KN_TRY(kn_vc_join(&h->exited, &hw->all));
     if (hw->some_mask) KN_TRY(kn_vc_join(&h->exited, &hw->some));
+    KN_TRY(kn_bulk_exit(m, w));
     if (cta->live_warps > 1) return KN_OK;
     for (uint32_t k = 0; k < m->cluster->n_warps; k++) {
         kn_tick t = h->visitor[k], known = kn_vc_get(&h->exited, KN_L_ORDER, m->cluster->index, k * KN_AGENTS);

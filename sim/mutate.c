@@ -4,21 +4,26 @@
 #include "base/alloc.h"
 #include "sim/ptx_module.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 /* ---- what may be done to an instruction
  * ------------------------------------------------------------------------------------ */
+
+static atomic_bool reached; /* the instruction that was deleted last has been executed */
 
 static kn_status do_nothing(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
     (void)m;
     (void)w;
     (void)i;
     (void)active;
+    atomic_store(&reached, true);
     return KN_OK;
 }
 
 /* A wait that a poll stands for: it says at once that the phase is complete. */
 static kn_status say_done(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
+    atomic_store(&reached, true);
     return kn_put_pred(m, w, i, &i->op[0], active, active);
 }
 
@@ -134,16 +139,24 @@ kn_status kn_sim_mutate(const char *ptx, size_t len, uint32_t seeds, kn_mutate_r
     for (uint32_t at = 0; at < e->n_code; at++) {
         if (!(e->code[at].flags & KN_I_ORDER)) continue;
         r.sites++;
+        atomic_store(&reached, false);
         for (uint32_t change = 0; change < CHANGES; change++) {
             kn_mutant *mutant = &r.mutant[r.mutants];
             bool applies = false;
             *mutant = (kn_mutant){.text = e->code[at].text};
             KN_TRY_OUT(st, try_mutant(ptx, len, at, change, seeds, run, user, mutant, &applies));
+            if (change == 0 && !atomic_load(&reached)) { /* deleted first: the others would not be reached either */
+                r.unreached++;
+                break;
+            }
             r.mutants += applies;
             r.caught += applies && mutant->caught;
         }
     }
-    if (r.sites == 0) st = kn_fail(KN_E_ARG, "kernel %s has no ordering instruction to mutate", e->name);
+    if (r.sites == 0)
+        st = kn_fail(KN_E_ARG, "kernel %s has no ordering instruction to mutate", e->name);
+    else if (r.mutants == 0)
+        st = kn_fail(KN_E_ARG, "the runs of kernel %s execute none of its %u ordering instructions", e->name, r.sites);
 out:
     if (st == KN_OK)
         *out = r;

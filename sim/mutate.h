@@ -21,7 +21,9 @@ typedef struct kn_mutant {
 } kn_mutant;
 
 typedef struct kn_mutate_report {
-    uint32_t sites, mutants, caught;
+    uint32_t sites;     /* ordering instructions */
+    uint32_t unreached; /* of them never executed by these runs; they make no mutants */
+    uint32_t mutants, caught;
     kn_mutant *mutant; /* [mutants] */
     kn_sim_module *original;
 } kn_mutate_report;

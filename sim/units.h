@@ -70,6 +70,9 @@ typedef struct kn_cta_units {
     uint16_t setmaxnreg[KN_MAX_WARPS / 4][KN_SETMAXNREG_MAX]; /* what the warpgroups have set */
 } kn_cta_units;
 
+/** The warp ends: refused while a bulk copy may still read shared memory, that is, before its thread has waited for it.
+ */
+kn_status kn_bulk_exit(kn_machine *m, kn_warp *w);
 kn_status kn_warp_units_of(kn_warp *w, kn_warp_units **out);
 kn_status kn_cta_units_of(kn_cta *cta, kn_cta_units **out);
 

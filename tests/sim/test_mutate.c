@@ -57,6 +57,7 @@ static void mutate_gemm(const char *file, uint32_t m, uint32_t n, uint32_t k, ui
         unexplained += reason == NULL;
     }
     ck_assert_uint_ge(r.sites, 12);
+    ck_assert_uint_eq(r.unreached, 0);
     ck_assert_uint_eq(unexplained, 0);
     ck_assert_uint_ge(r.caught * 100, r.mutants * 95);
     kn_sim_mutate_free(&r);

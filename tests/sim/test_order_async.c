@@ -92,6 +92,13 @@ static const order_case copies[] = {
      "cp.async.bulk.global.shared::cta.bulk_group [%d0+16], [%r1], 16;\ncp.async.bulk.commit_group;\n"
      "cp.async.bulk.wait_group 0;\nEND:\n",
      "a bulk copy of warp 0", 32, 0, 0, NULL},
+    {"exit-under-a-store",
+     "setp.ne.u32 %p0, %r0, 0;\n@%p0 bra END;\nst.shared.v4.u32 [%r1], {%r0, %r0, %r0, "
+     "%r0};\nfence.proxy.async.shared::cta;\n"
+     "cp.async.bulk.global.shared::cta.bulk_group [%d0], [%r1], 16;\ncp.async.bulk.commit_group;\n"
+     "+cp.async.bulk.wait_group.read 0;\n"
+     "END:\n",
+     "exits without waiting for its bulk copies", 64, 0, 0, "has exited while"},
     {"group-not-committed",
      "setp.ne.u32 %p0, %r0, 0;\n@%p0 bra END;\nst.shared.v4.u32 [%r1], {%r0, %r0, %r0, "
      "%r0};\nfence.proxy.async.shared::cta;\n"
