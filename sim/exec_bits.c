@@ -1,5 +1,5 @@
 /* Bit instructions: logic, shifts, fields, byte permutes, counts. */
-#include "sim/kernel.h"
+#include "sim/lanes.h"
 
 KN_KERNEL2(and_32, uint32_t, uint32_t, uint32_t, a &b)
 KN_KERNEL2(and_64, uint64_t, uint64_t, uint64_t, a &b)

@@ -1,7 +1,7 @@
 /* cvt: between all integer and floating types, with rounding, saturation and packed results. One general conversion
  * does every form lane by lane; the frequent ones have kernels of their own that give the same bits (tested). */
 #include "sim/convert.h"
-#include "sim/kernel.h"
+#include "sim/lanes.h"
 #include "sim/rounding.h"
 
 static kn_rounding mode_of(const kn_insn *i) {

@@ -4,7 +4,7 @@
  * in double rounded to odd, then round once; those of f64 are done with error terms. NaN results of f32 are 0x7fffffff.
  */
 #include "sim/exec_double.h"
-#include "sim/kernel.h"
+#include "sim/lanes.h"
 #include "sim/rounding.h"
 
 static kn_rounding mode_of(const kn_insn *i) {

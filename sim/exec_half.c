@@ -2,7 +2,7 @@
  *
  * Each result is the exact one rounded once: sums and products of halves are computed in double, rounded to odd where
  * double cannot hold them. NaN results are 0x7fff. */
-#include "sim/kernel.h"
+#include "sim/lanes.h"
 #include "sim/rounding.h"
 
 typedef enum half_op { H_ADD, H_SUB, H_MUL, H_FMA, H_MIN, H_MAX, H_NEG, H_ABS, H_EX2, H_TANH } half_op;

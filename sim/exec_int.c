@@ -1,5 +1,5 @@
 /* Integer arithmetic: add sub mul mad div rem neg abs min max, of 16, 32 and 64 bits and of packed halves. */
-#include "sim/kernel.h"
+#include "sim/lanes.h"
 
 /* Kernels by type: index by index_of. 16-bit values sit at the bottom of 32 bits. */
 enum { T_U16, T_S16, T_U32, T_S32, T_U64, T_S64, T_U16X2, T_S16X2, T_INTS };

@@ -1,5 +1,5 @@
 /* Moving and choosing: mov (with packing), selp, slct, setp, set, testp, cvta, isspacep. */
-#include "sim/kernel.h"
+#include "sim/lanes.h"
 #include "sim/rounding.h"
 
 KN_KERNEL1(mov_32, uint32_t, uint32_t, a)

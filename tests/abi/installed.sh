@@ -26,9 +26,9 @@ export PKG_CONFIG_PATH=$libdir/pkgconfig
 read -ra cflags <<<"$(pkg-config --cflags kiln)"
 read -ra shared <<<"$(pkg-config --libs kiln)"
 read -ra private <<<"$(pkg-config --static --libs-only-l kiln | sed 's/-lkiln//')"
-"$cc" "${cflags[@]}" "$here/consumer/main.c" -o "$work/pc_shared" "${shared[@]}"
+"$cc" "${cflags[@]}" "$here/consumer/consumer.c" -o "$work/pc_shared" "${shared[@]}"
 LD_LIBRARY_PATH=$libdir "$work/pc_shared"
-"$cc" "${cflags[@]}" "$here/consumer/main.c" -o "$work/pc_static" "$libdir/libkiln.a" "${private[@]}"
+"$cc" "${cflags[@]}" "$here/consumer/consumer.c" -o "$work/pc_static" "$libdir/libkiln.a" "${private[@]}"
 "$work/pc_static"
 
 echo "-- the tool"

@@ -2,7 +2,7 @@
 #ifndef KN_TESTS_GEMM_RUN_H
 #define KN_TESTS_GEMM_RUN_H
 
-#include "sim_run.h"
+#include "module_run.h"
 
 typedef struct gemm {
     const char *file; /* gemm_kk.ptx ... */

@@ -4,7 +4,7 @@
 #define KN_TESTS_ORDER_RUN_H
 
 #include "base/buf.h"
-#include "sim_run.h"
+#include "module_run.h"
 
 typedef struct order_case {
     const char *name, *body;

@@ -12,7 +12,7 @@
 #include "sim/tma.h"
 #include "sim/wgmma.h"
 
-#include "sim_run.h"
+#include "module_run.h"
 
 START_TEST(mma_tiles) {
     size_t len;

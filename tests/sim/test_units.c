@@ -3,7 +3,7 @@
 #include "sim/tensorcore.h"
 
 #include "base/buf.h"
-#include "sim_run.h"
+#include "module_run.h"
 
 #include <unistd.h>
 

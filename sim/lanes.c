@@ -1,5 +1,5 @@
 /* The executor of lane-wise instructions. */
-#include "sim/kernel.h"
+#include "sim/lanes.h"
 
 kn_status kn_x_kernel(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
     uint64_t room[4][KN_LANES], out[KN_LANES];

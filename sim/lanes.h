@@ -1,7 +1,7 @@
-/* sim/kernel: instructions that compute each lane from the same lane's operands. Their prep picks a kernel, a loop over
+/* sim/lanes: instructions that compute each lane from the same lane's operands. Their prep picks a kernel, a loop over
  * 32 lanes; one executor fetches operands, runs it and writes the result. */
-#ifndef KN_SIM_KERNEL_H
-#define KN_SIM_KERNEL_H
+#ifndef KN_SIM_LANES_H
+#define KN_SIM_LANES_H
 
 #include "sim/machine.h"
 

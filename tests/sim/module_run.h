@@ -1,6 +1,6 @@
 /* What the tests of whole kernels share: PTX files and strings, launches, tensor maps. */
-#ifndef KN_TESTS_SIM_RUN_H
-#define KN_TESTS_SIM_RUN_H
+#ifndef KN_TESTS_SIM_MODULE_RUN_H
+#define KN_TESTS_SIM_MODULE_RUN_H
 
 #include "base/alloc.h"
 #include "base/file.h"
