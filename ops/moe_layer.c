@@ -135,7 +135,7 @@ static void fill_router_params(const layer *m, kn_params *params) {
     kn_params_set(params, "K", m->top_k);
     kn_params_set(params, "LD", m->dz_ld);
     kn_params_set_name(params, "ID_T", p->dtype[TOPK_INDICES] == KN_I64 ? "s64" : "s32");
-    kn_params_set_name(params, "G", given ? "given" : "norm");
+    kn_params_set_name(params, "G", given ? "given" : "square");
     kn_params_set(params, "VEC", given || !wide ? 1 : 8);
     kn_params_set_name(params, "MODE", p->option[OPTION_EXACT] ? "exact" : "benchmark");
     kn_params_set(params, "NORMALISED", !p->option[OPTION_UNNORMALISED]);

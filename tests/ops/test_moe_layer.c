@@ -270,6 +270,27 @@ START_TEST(nan_stays_where_it_is) {
 }
 END_TEST
 
+/* The stand-in gradient of rows of every length: whole turns of a warp, their ends, and unaligned ones. */
+START_TEST(squares_of_long_rows) {
+    static const int64_t hidden[] = {256, 264, 513, 520, 1024, 1032, 2048, 2056, 4096, 601};
+    open_contexts();
+    for (int i = 0; i < 10; i++) {
+        kn_gen_config c = full_config(3);
+        c.hidden = hidden[i];
+        c.inner = 8;
+        c.absent |= BIT(GRAD_TOPK_WEIGHTS) | BIT(OUT_GATE) | BIT(OUT_UP) | BIT(OUT_DOWN);
+        c.dtype = i % 2 ? KN_F16 : KN_BF16;
+        c.options.moe_layer.norm_topk_prob = KILN_FALSE; /* else it would cancel */
+        kn_gen *g;
+        ck_assert_ok(kn_gen_make(&c, &g));
+        ck_assert_ok(kn_gen_reference(g));
+        check(g, g, ctx, "squares");
+        kn_gen_free(g);
+    }
+    close_contexts();
+}
+END_TEST
+
 /* One slot, normalised: its weight is 1 whatever the router says, so the router has no gradient. */
 START_TEST(one_slot_has_no_gradient) {
     open_contexts();
@@ -393,6 +414,7 @@ int main(void) {
     tcase_add_test(t, skipped_slots);
     tcase_add_test(t, repeated_ids_add_up);
     tcase_add_test(t, nan_stays_where_it_is);
+    tcase_add_test(t, squares_of_long_rows);
     tcase_add_test(t, one_slot_has_no_gradient);
     tcase_add_test(t, bits_repeat);
     tcase_add_test(t, router_gradient_is_precise);

@@ -71,7 +71,7 @@ START_TEST(plan_of_the_benchmark) {
         ck_assert_uint_eq(program->n_launches, 5);
         for (uint32_t l = 0; l < 5; l++) ck_assert(program->launch[l].dependent);
         ck_assert_str_eq(program->kernel[0].template_name, "moe_layer_router.ptxt");
-        ck_assert_str_eq(param(program, 0, "G")->text, "norm");
+        ck_assert_str_eq(param(program, 0, "G")->text, "square");
         ck_assert_int_eq(param(program, 0, "VEC")->value, 8);
         ck_assert_int_eq(program->launch[0].grid[0], (tokens[i] + 3) / 4);
         ck_assert(program->floor_flops == 2.0 * (double)tokens[i] * 4096 * (6 * 1408 + 2 * 128));
