@@ -91,6 +91,16 @@ enum { KN_EXPAND_LINT = 1, KN_EXPAND_LINEINFO = 2 };
  *  flags: KN_EXPAND_LINT turns lint findings into errors; KN_EXPAND_LINEINFO adds .file/.loc.
  *  KN_E_TEMPLATE with "FILE:LINE [i=3]: sentence" on failure; nothing is left allocated then. */
 kn_status kn_expand(const char *name, const kn_params *params, const char *target, uint32_t flags, kn_expansion *out);
+/* A text that takes the place of a template or library file. */
+typedef struct kn_template_text {
+    const char *name; /* "lib/activation_user.ptxi" */
+    const char *text;
+    size_t len;
+} kn_template_text;
+
+/** The same, with `instead` in the place of the file of its name. */
+kn_status kn_expand_replacing(const char *name, const kn_params *params, const char *target, uint32_t flags,
+                              const kn_template_text *instead, kn_expansion *out);
 void kn_expansion_free(kn_expansion *x); /* a zeroed or freed one is fine */
 
 /** "gemm_sm90.ptxt:141 [ks=3]" for a 1-based PTX line into `out`; "PTX line N" when the map does not reach. */

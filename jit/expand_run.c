@@ -469,6 +469,24 @@ kn_status kn_expand(const char *name, const kn_params *params, const char *targe
     return kn_ex_expand(&kn_ex_default_source, name, params, target, flags, out);
 }
 
+static kn_status load_replaced(void *user, const char *name, const char **text, size_t *len, char **owned) {
+    const kn_template_text *instead = user;
+    *owned = NULL;
+    if (strcmp(name, instead->name) != 0) return kn_template_source(name, text, len, owned);
+    *text = instead->text;
+    *len = instead->len;
+    return KN_OK;
+}
+
+kn_status kn_expand_replacing(const char *name, const kn_params *params, const char *target, uint32_t flags,
+                              const kn_template_text *instead, kn_expansion *out) {
+    kn_template_text copy = *instead;
+    const kn_ex_source source = {.load = load_replaced, .user = &copy};
+    memset(out, 0, sizeof *out);
+    KN_REQUIRE(target, KN_E_ARG, "no target architecture was named for template %s", name);
+    return kn_ex_expand(&source, name, params, target, flags, out);
+}
+
 void kn_expansion_free(kn_expansion *x) {
     kn_free(x->ptx);
     kn_free(x->lines);

@@ -6,6 +6,7 @@
 #include "jit/dl.h"
 #include "jit/kernel.h"
 #include "jit/kernel_note.h"
+#include "jit/user_function.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -113,7 +114,7 @@ kn_status kn_kernel_make(kn_engine *e, const kn_key_inputs *in, kn_expansion *x,
     void *code = NULL;
     size_t code_len = 0;
     uint64_t start = kn_clock_ns();
-    KN_TRY(kn_expand(in->template_name, in->params, in->target, in->expand_flags, x));
+    KN_TRY(kn_kernel_expand(in, x));
     uint64_t expanded = kn_clock_ns();
     info->meta = x->meta;
     info->ptx = kn_hash(x->ptx, x->ptx_len);

@@ -4,6 +4,7 @@
 #include "base/env.h"
 #include "jit/dl.h"
 #include "jit/kernel.h"
+#include "jit/user_function.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -138,7 +139,9 @@ kn_status kn_kernel_reexpand(const void *key, size_t key_len, kn_expansion *out)
     KN_TRY_OUT(st, check_generator(name, generator));
     KN_TRY_OUT(st, KN_NEW(&params, 1, "a kernel's parameters"));
     KN_TRY_OUT(st, read_params(values, params));
-    st = kn_expand(name, params, target, (uint32_t)strtoul(flags, NULL, 10), out);
+    const kn_key_inputs in = {
+        .template_name = name, .target = target, .params = params, .expand_flags = (uint32_t)strtoul(flags, NULL, 10)};
+    st = kn_kernel_expand(&in, out);
 out:
     kn_free(params);
     kn_buf_free(&text);

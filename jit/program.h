@@ -155,6 +155,10 @@ void kn_bind_f32(kn_launch_spec *l, float v);
 void kn_bind_map(kn_launch_spec *l, int map);
 void kn_bind_faults(kn_launch_spec *l);
 
+/** Keep a caller's function (CUDA C) for kernels that are made with it: its digest, two non-negative numbers, is what
+ * they take as parameters USER0 and USER1 and what kn_problem.source holds. KN_E_ARG if it is empty or too long. */
+kn_status kn_user_function_keep(const char *text, uint64_t digest[2]);
+
 /* ---- the registry: one row an operation (ops/ops.def) ------------------------------------------------------------ */
 
 /* A tensor argument as the checks and planners see it. */

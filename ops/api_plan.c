@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "jit/kernel.h"
 #include "jit/plan.h"
+#include "jit/user_function.h"
 #include "kiln/kiln_tools.h"
 #include "ops/api_call.h"
 #include "ops/api_context.h"
@@ -61,7 +62,11 @@ static kn_status build(kn_engine *e, const kn_kernel_spec *spec, kernel_report *
     kn_kernel_release(e, k);
     if (r->assembled || !e->backend->runs_ptx) return KN_OK;
     kn_expansion x;
-    KN_TRY(kn_expand(spec->template_name, &spec->params, e->backend->target->name, e->expand_flags, &x));
+    const kn_key_inputs in = {.template_name = spec->template_name,
+                              .target = e->backend->target->name,
+                              .params = &spec->params,
+                              .expand_flags = e->expand_flags};
+    KN_TRY(kn_kernel_expand(&in, &x));
     kn_status st = assemble_for_report(&x, r);
     kn_expansion_free(&x);
     return st;

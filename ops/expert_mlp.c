@@ -61,7 +61,13 @@ static kn_status describe_activation(const kiln_activation *a, kn_problem *p) {
     KN_REQUIRE(isfinite(a->alpha), KN_E_ARG, "activation.alpha is %g; wanted a finite number", a->alpha);
     KN_REQUIRE(isfinite(a->offset), KN_E_ARG, "activation.offset is %g; wanted a finite number", a->offset);
     KN_REQUIRE(a->limit >= 0, KN_E_ARG, "activation.limit is %g; wanted a positive number, or 0 for none", a->limit);
-    KN_REQUIRE(!a->source, KN_E_UNSUPPORTED, "activation.source is set; functions of the caller's are not known yet");
+    if (a->source) {
+        KN_REQUIRE(
+            a->alpha == 0 && a->limit == 0 && a->offset == 0, KN_E_ARG,
+            "activation.alpha, limit and offset are %g, %g and %g beside a source; wanted 0: the source says it all",
+            a->alpha, a->limit, a->offset);
+        KN_TRY(kn_user_function_keep(a->source, p->source));
+    }
     p->option[OPTION_ALPHA] = float_bits(a->alpha == 0 ? 1 : a->alpha);
     p->option[OPTION_LIMIT] = isinf(a->limit) ? 0 : float_bits(a->limit);
     p->option[OPTION_OFFSET] = float_bits(a->offset == 0 ? 0 : a->offset); /* -0 is 0 */
@@ -353,6 +359,18 @@ static void epi_name(kn_gemm *g, const char *name, const char *text) {
     q->is_name = true;
 }
 
+static void epi_activation(kn_gemm *g, const kn_problem *p) {
+    if (p->source[0] || p->source[1]) {
+        epi_name(g, "ACTIVATION", "user");
+        epi_value(g, "USER0", (int64_t)p->source[0]);
+        epi_value(g, "USER1", (int64_t)p->source[1]);
+        return;
+    }
+    epi_value(g, "ALPHA", p->option[OPTION_ALPHA]);
+    epi_value(g, "LIMIT", p->option[OPTION_LIMIT]);
+    epi_value(g, "OFFSET", p->option[OPTION_OFFSET]);
+}
+
 /* a = d * w2, then dg, du and h. Where h alone is wanted the product is empty: only its epilogue is of use. */
 static void emit_da(const mlp *m) {
     bool product = m->grads || m->dots, h_out = m->w2_out && !m->screen_h;
@@ -371,9 +389,7 @@ static void emit_da(const mlp *m) {
     int up_align = m->p->align_log2[UP_OUTPUT], gate_align = m->p->align_log2[W1_OUTPUT];
     g.epi_align_log2 = up_align < gate_align ? up_align : gate_align;
     epi_name(&g, "ACT_T", kn_dtype_name(m->dtype));
-    epi_value(&g, "ALPHA", m->p->option[OPTION_ALPHA]);
-    epi_value(&g, "LIMIT", m->p->option[OPTION_LIMIT]);
-    epi_value(&g, "OFFSET", m->p->option[OPTION_OFFSET]);
+    epi_activation(&g, m->p);
     epi_name(&g, "ID_T", id_type(m));
     epi_name(&g, "WEIGHT_T", m->dots ? kn_dtype_name(m->dtype) : "none");
     epi_value(&g, "DOT", m->dots);
