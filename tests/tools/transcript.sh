@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/bin" "$work/here"
 ln -s "$kiln" "$work/bin/kiln"
-export PATH=$work/bin:$PATH GOLDEN=$here/../data/golden TOOLS=$here/../../tools LC_ALL=C
+export PATH=$work/bin:$PATH GOLDEN=$here/../data/golden CASES=$here/../../bench/cases TOOLS=$here/../../tools LC_ALL=C
 for name in $(compgen -e KILN_); do unset "$name"; done
 BUILD=$(dirname "$kiln")
 export BUILD KILN_CACHE_DIR=$work/cache KILN_DEVICE=sim

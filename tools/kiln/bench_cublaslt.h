@@ -28,7 +28,10 @@ int kt_bench_cublaslt_plan_make(kt_bench_cublaslt *lt, const kt_bench_product *p
 int kt_bench_cublaslt_run(void *plan, void *stream);
 void kt_bench_cublaslt_plan_free(kt_bench_cublaslt_plan *plan); /* NULL is fine */
 
-/* Our declarations of cublasLt.h. */
+/* Our declarations of cublasLt.h: its types as far as a caller's machine code sees them, constants, structures. */
+typedef int kt_lt_status, kt_lt_compute, kt_lt_type, kt_lt_desc_attribute, kt_lt_preference_attribute;
+typedef void *kt_lt_handle, *kt_lt_desc, *kt_lt_layout, *kt_lt_preference, *kt_lt_stream;
+
 enum {
     KT_LT_R_32F = 0,
     KT_LT_R_16F = 2,

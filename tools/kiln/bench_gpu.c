@@ -6,8 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The driver's types as far as a caller's machine code sees them. */
+typedef int kt_cu_result, kt_cu_device, kt_cu_capture_mode;
+typedef uint64_t kt_cu_ptr;
+typedef void *kt_cu_context, *kt_cu_module, *kt_cu_function, *kt_cu_stream, *kt_cu_graph, *kt_cu_graph_exec;
+
 typedef struct driver {
-#define KT_DRIVER(symbol, arguments) int(*symbol) arguments;
+#define KT_DRIVER(symbol, arguments) kt_cu_result(*symbol) arguments;
 #include "bench_driver.def"
 #undef KT_DRIVER
 } driver;

@@ -113,8 +113,9 @@ static json_t *verdict_json(const call *k) {
     const kt_bench_verdict *v = &k->verdict;
     /* Without a finite ratio the check has failed, and the message says why. */
     double ratio = v->max_ratio <= 1e300 ? v->max_ratio : 1e300;
+    double frobenius = v->frobenius <= 1e300 ? v->frobenius : 1e300;
     return json_pack("{s:b, s:I, s:I, s:f, s:f, s:b, s:s}", "pass", v->pass, "compared", (json_int_t)v->compared,
-                     "not_finite", (json_int_t)v->not_finite, "max_ratio", ratio, "frobenius", v->frobenius,
+                     "not_finite", (json_int_t)v->not_finite, "max_ratio", ratio, "frobenius", frobenius,
                      "same_bits_after_timing", k->same_bits, "message", v->message);
 }
 

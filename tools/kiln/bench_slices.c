@@ -13,6 +13,7 @@ void kt_bench_slice_free(kt_bench_slice *slice) {
 /* What one slice is drawn from. */
 typedef struct draw {
     const kt_tensors *tensors;
+    uint64_t seed;
     kt_bench_random random;
     kt_bench_slice *slice;
 } draw;
@@ -145,11 +146,11 @@ static int routed_experts(draw *d, const kt_bench_pattern *ids) {
     static const char *const weights[] = {"grad_gate_weights", "grad_up_weights", "grad_down_weights"};
     int64_t experts = size_of(d, 'L'), tokens = size_of(d, 'T'), k = size_of(d, 'K');
     bool *expert = kt_alloc((size_t)experts, sizeof *expert), *token = kt_alloc((size_t)tokens + 1, sizeof *token);
-    /* One token and all of its experts. */
+    /* One token and all of its experts: the last one, or in every second case another. */
     want_output(d, "grad_hidden_states");
     want_output(d, "grad_topk_weights");
     pick(d, 'T', 1, 1);
-    int64_t row = (int64_t)(kt_bench_bits(&d->random) % (uint64_t)(tokens ? tokens : 1));
+    int64_t row = d->seed % 2 && tokens ? (int64_t)(kt_bench_bits(&d->random) % (uint64_t)tokens) : tokens - 1;
     if (d->slice->index['T' - 'A']) d->slice->index['T' - 'A'][0] = row;
     for (int64_t j = 0; j < k && tokens; j++) expert[id_at(ids, row * k + j)] = true;
     if (d->slice->index['T' - 'A']) take_marked(d, 'L', expert, experts);
@@ -178,7 +179,7 @@ static int gemm(draw *d) {
 int kt_bench_slices(const kt_tensors *tensors, const kt_bench_patterns *patterns, uint64_t seed,
                     kt_bench_slice slices[KT_BENCH_MAX_SLICES]) {
     const kt_op *op = tensors->op;
-    draw d = {tensors, {seed}, slices};
+    draw d = {tensors, seed, {seed}, slices};
     memset(slices, 0, KT_BENCH_MAX_SLICES * sizeof *slices);
     if (strcmp(op->name, "load_balance_backward") == 0) return load_balance(&d);
     if (strcmp(op->name, "router_backward") == 0) return router(&d);

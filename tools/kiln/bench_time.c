@@ -244,7 +244,7 @@ int kt_bench_time_quickly(kt_bench_timer *t, kt_bench_subject *subject) {
 }
 
 int kt_bench_copy_rate(kt_bench_timer *t, double *bytes_per_s) {
-    enum { RUNS = 9 };
+    enum { RUNS = 5 };
     const uint64_t bytes = UINT64_C(512) << 20;
     kt_bench_buffer from = {0}, to = {0};
     double us[RUNS];

@@ -14,7 +14,7 @@ typedef struct kt_bench_verdict {
     uint64_t compared;            /* output elements compared with the reference */
     uint64_t not_finite;          /* words with an element that is not finite, in all outputs */
     uint64_t digest[KT_MAX_ARGS]; /* of every output's bits */
-    double max_ratio, frobenius;  /* the worst over all slices; frobenius -1 where no rule applied */
+    double max_ratio, frobenius;  /* the worst over all slices: error over bound of an element; relative error */
     char message[512];            /* what failed */
 } kt_bench_verdict;
 

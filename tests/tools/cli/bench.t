@@ -1,0 +1,73 @@
+# kiln bench: on the simulator and on a device that computes nothing; times there are the host's.
+$ kiln bench gemm --cases $CASES/tiny.json --device sim --iterations 2 -o gemm.json
+device "sim", in place of *
+times are the host's clock around calls: they say nothing about a GPU
+
+gemm
+  case *cold us *hot us *floor us *
+  M=40 N=72 K=64 * - * - * - * - * 1 * 0 B  good*
+  transposed * good*
+  geometric mean of 2: * us; floors * us
+$ grep -cE '"(pass|same_bits_after_timing)": true' gemm.json
+4
+$ grep -E '^ "(timer|gpu|driver|iterations)"' gemm.json
+ "gpu": "",
+ "driver": "",
+ "timer": "host",
+ "iterations": 2,
+$ kiln bench --cases $CASES/tiny.json --device sim --iterations 1 --case 2 --json | grep -E '"(group|name|launches)"' | head -4
+* "name": *
+      "group": "router_backward",
+      "name": "T=67",
+      "launches": *
+$ kiln bench load_balance_backward --device null --iterations 3 --case 16 | tail -2
+  B=524288 * not run*
+  geometric mean of 1: * us; floors *
+# The built-in cases.
+$ kiln bench load_balance_backward --device null --iterations 1 --json | grep -c '"B": '
+16
+# What is wrong with a command line.
+$ kiln bench gemm router_backward
+kiln: kiln bench takes at most one operation; it got 2
+[2]
+$ kiln bench gem --cases $CASES/tiny.json
+kiln: *tiny.json has no case of gem
+[2]
+$ kiln bench --cases none.json
+kiln: none.json: *
+[2]
+$ kiln bench gemm --cases $CASES/tiny.json --case 9 --device null
+device "null", *
+...
+kiln: --case 9: there are 2 cases
+[2]
+$ kiln bench gemm --device null --iterations 0
+kiln: --iterations must be at least 1
+[2]
+$ kiln bench gemm --device null --peers cublaslt
+kiln: --peers cublaslt: peers need a GPU
+[2]
+$ kiln bench gemm --device null --peers mkl
+kiln: --peers mkl: the peers are: cublaslt
+[2]
+# The same on a GPU, played by fakes that compute nothing: marks, cold and hot rounds, graphs, CUPTI's records of them.
+$ KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 LD_LIBRARY_PATH=$BUILD/fake/fakecupti KILN_DEVICE=cuda:0 kiln bench gemm --cases $CASES/tiny.json --case 1 --no-verify --graph --iterations 2 -o gpu.json
+Fake GPU *  driver *
+times: first kernel's start to last kernel's end, by CUPTI; medians of 2; L2 written over with 256.0 MiB
+floors: * TB/s (a large copy, measured), 680 TFLOP/s
+
+gemm
+  case *
+  M=40 N=72 K=64  3.00 ±0.00  3.00 ±0.00 * not run*
+  geometric mean of 1: 3.00 us; floors * us
+$ grep -cE '"kernels": 1.0' gpu.json; grep -E '^ "timer"' gpu.json
+4
+ "timer": "cupti",
+# Events alone: a quarter of a millisecond for every step of the fake's clock.
+$ KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 LD_LIBRARY_PATH=$BUILD/fake/fakecupti KILN_DEVICE=cuda:0 kiln bench gemm --cases $CASES/tiny.json --case 1 --no-verify --no-cupti --cold --iterations 2 | tail -2
+  M=40 N=72 K=64  250.00 ±0.00 * - * not run*
+  geometric mean of 1: 250.00 us; floors * us
+$ KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 LD_LIBRARY_PATH=$BUILD/fake/fakecupti KILN_DEVICE=cuda:0 kiln bench gemm --cases $CASES/tiny.json --case 1 --iterations 1 --no-cupti 2>&1 >/dev/null; echo $?
+kiln: gemm, M=40 N=72 K=64: d has 1440 words that are not finite or were not written
+kiln: some results are wrong
+1
