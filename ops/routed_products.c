@@ -208,7 +208,7 @@ void kn_routed_emit_activation_gradient(const kn_routed *r) {
     add_value(&g, "UP_SAVED", r->up_saved);
     add_value(&g, "READ_VEC", read_vec(r));
     add_name(&g, "ACT_T", kn_dtype_name(q->act));
-    add_value(&g, "ACT_PARTS", 1);
+    add_value(&g, "ACT_SKIP", r->inner);
     add_value(&g, "WEIGHTED", !r->on_input);
     add_value(&g, "PARTIAL", r->want_partial);
     add_value(&g, "ALPHA", r->p->option[KN_ROUTED_ALPHA]);
@@ -219,11 +219,8 @@ void kn_routed_emit_activation_gradient(const kn_routed *r) {
     add_binding(&g, KN_BIND_I32, 0, 0, r->top_k);
     add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.row_pair);
     add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.row_weight);
-    add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.dgate);
-    add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.dup);
-    add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.hw);
+    add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.act);
     add_binding(&g, KN_BIND_I64, 0, 0, 3 * r->inner);
-    add_binding(&g, KN_BIND_I64, 0, 0, 0);
     if (r->want_partial) {
         add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.partials);
     } else {
