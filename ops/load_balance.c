@@ -1,8 +1,7 @@
 /* ops/load_balance: checks and planner of load_balance_backward. The kernel is ptx_templates/load_balance.ptxt.
  *
- * A thread owns a few neighbouring columns and adds the same register-resident vector to them in every row that it
- * visits, so the kernel is a copy with one addition. All that is planned is how wide an access is, how many rows a
- * thread keeps in flight, and whether the data should pass the L2 without staying. */
+ * The kernel is a copy with one addition, and all that is planned is how wide an access is and how a block of threads
+ * lies on the matrix. */
 #include "ops/load_balance.h"
 
 #include "kiln/kiln.h"
@@ -14,9 +13,10 @@ enum { GRAD_TOKENS, GRAD_MASK, GRAD_LOSS, TOPK_IDX, EXPERT_MASK, TOKENS_PER_EXPE
 
 enum {
     THREADS = 256,
-    BLOCKS_PER_SM = 8,
-    MAX_E = 1 << 30,
-    STREAM_BYTES = 40 << 20 /* traffic beyond which nothing of it is found in the L2 again */
+    BLOCKS_PER_SM = 8, /* under a limit on multiprocessors */
+    MAX_BLOCKS = 1 << 30,
+    MAX_COL_TILES = 65535, /* of a grid's y */
+    MAX_E = MAX_COL_TILES * THREADS
 };
 
 kn_status kn_load_balance_describe(const kn_call *call, kn_problem *p) {
@@ -48,9 +48,7 @@ typedef struct tile {
     int64_t threads_x; /* threads side by side; one row of them covers a column tile */
     int64_t threads_y; /* rows side by side */
     int64_t col_tiles; /* column tiles of the matrix */
-    int64_t unroll;    /* rows that a thread keeps in flight */
-    bool stream;       /* evict-first accesses */
-    int64_t blocks;
+    int64_t blocks;    /* along the rows */
 } tile;
 
 static bool is_aligned16(const kn_problem *p, int arg) {
@@ -61,7 +59,7 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return a / b + (a % b != 0);
 }
 
-static tile choose_tile(const kn_problem *p, const kn_device_facts *facts) {
+static tile choose_tile(const kn_problem *p) {
     int64_t b = p->axis[KN_LOAD_BALANCE_B], e = p->axis[KN_LOAD_BALANCE_E];
     bool wide = e % 4 == 0 && is_aligned16(p, GRAD_TOKENS) && is_aligned16(p, GRAD_MASK) && is_aligned16(p, OUT);
     tile t = {.vec = wide ? 4 : 1};
@@ -69,35 +67,27 @@ static tile choose_tile(const kn_problem *p, const kn_device_facts *facts) {
     t.col_tiles = ceil_div(columns, THREADS);
     t.threads_x = ceil_div(columns, t.col_tiles);
     t.threads_y = THREADS / t.threads_x;
-    t.stream = 8.0 * (double)b * (double)e > STREAM_BYTES;
-    /* Few rows: more blocks help more than more rows in flight. */
-    t.unroll = t.stream ? 8 : 4;
-
-    int64_t sms = facts->multiprocessors ? facts->multiprocessors : 1;
-    if (p->sm_limit && p->sm_limit < sms) sms = p->sm_limit;
-    int64_t row_blocks = ceil_div(b, t.threads_y * t.unroll);
-    int64_t most = sms * BLOCKS_PER_SM / t.col_tiles;
+    /* A row a thread: short-lived blocks keep the memory busier than long-lived ones that walk. */
+    int64_t row_blocks = ceil_div(b, t.threads_y), most = MAX_BLOCKS;
+    if (p->sm_limit) most = (int64_t)p->sm_limit * BLOCKS_PER_SM / t.col_tiles;
     if (most < 1) most = 1;
-    t.blocks = t.col_tiles * (row_blocks < most ? row_blocks : most);
+    t.blocks = row_blocks < most ? row_blocks : most;
     return t;
 }
 
 static void fill_params(const kn_problem *p, const tile *t, bool dependent, kn_params *params) {
     kn_params_set(params, "E", p->axis[KN_LOAD_BALANCE_E]);
-    kn_params_set(params, "K", p->axis[KN_LOAD_BALANCE_K]);
     kn_params_set(params, "B", p->generic ? 0 : p->axis[KN_LOAD_BALANCE_B]); /* 0: an argument */
     kn_params_set(params, "VEC", t->vec);
     kn_params_set(params, "TX", t->threads_x);
     kn_params_set(params, "TY", t->threads_y);
-    kn_params_set(params, "COL_TILES", t->col_tiles);
-    kn_params_set(params, "UNROLL", t->unroll);
-    kn_params_set(params, "STREAM", t->stream);
     kn_params_set(params, "ACCUMULATE", (int64_t)(p->accumulate & 1));
     kn_params_set(params, "DEPENDENT", dependent);
 }
 
 kn_status kn_load_balance_plan(const kn_problem *p, const kn_device_facts *facts, const kn_target *target,
                                kn_program *out) {
+    (void)facts;
     int64_t b = p->axis[KN_LOAD_BALANCE_B], e = p->axis[KN_LOAD_BALANCE_E];
     double elements = (double)b * (double)e;
     out->floor_bytes = (p->accumulate & 1 ? 12 : 8) * elements;
@@ -105,12 +95,12 @@ kn_status kn_load_balance_plan(const kn_problem *p, const kn_device_facts *facts
         snprintf(out->note, sizeof out->note, "nothing to do");
         return KN_OK;
     }
-    tile t = choose_tile(p, facts);
+    tile t = choose_tile(p);
     bool dependent = target->cc >= 90;
     kn_program_builder builder = {.program = out};
     int kernel;
     fill_params(p, &t, dependent, kn_add_kernel(&builder, "load_balance.ptxt", &kernel));
-    kn_launch_spec *launch = kn_add_launch(&builder, kernel, (uint32_t)t.blocks, 1, 1);
+    kn_launch_spec *launch = kn_add_launch(&builder, kernel, (uint32_t)t.blocks, (uint32_t)t.col_tiles, 1);
     launch->dependent = dependent;
     kn_bind_tensor(launch, GRAD_TOKENS, 0);
     kn_bind_tensor(launch, GRAD_MASK, 0);
@@ -119,10 +109,10 @@ kn_status kn_load_balance_plan(const kn_problem *p, const kn_device_facts *facts
     kn_bind_tensor(launch, OUT, 0);
     kn_bind_stride(launch, GRAD_MASK, 0);
     kn_bind_stride(launch, OUT, 0);
-    if (p->generic) kn_bind_i64(launch, b);
-    snprintf(out->note, sizeof out->note,
-             "one pass: %lld x %lld threads of %lld bytes, %lld rows in flight a thread, %lld blocks%s",
-             (long long)t.threads_x, (long long)t.threads_y, (long long)(4 * t.vec), (long long)t.unroll,
-             (long long)t.blocks, t.stream ? ", evict first" : "");
+    kn_bind_f32(launch, (float)(1 / ((double)b * (double)p->axis[KN_LOAD_BALANCE_K])));
+    kn_bind_i64(launch, b);
+    snprintf(out->note, sizeof out->note, "one pass: %lld x %lld threads of %lld bytes, %lld x %lld blocks",
+             (long long)t.threads_x, (long long)t.threads_y, (long long)(4 * t.vec), (long long)t.blocks,
+             (long long)t.col_tiles);
     return builder.status;
 }
