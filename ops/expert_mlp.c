@@ -385,6 +385,7 @@ static void emit_da(const mlp *m) {
                               product ? m->hidden : 0}},
                  .a_split = 1,
                  .b_split = 1,
+                 .most_accumulators = {96, h_out || m->dots ? 96 : 128},
                  .epilogue = "row_swiglu_backward"};
     int up_align = m->p->align_log2[UP_OUTPUT], gate_align = m->p->align_log2[W1_OUTPUT];
     g.epi_align_log2 = up_align < gate_align ? up_align : gate_align;

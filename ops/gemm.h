@@ -85,8 +85,10 @@ typedef struct kn_gemm {
     const char *epilogue;  /* "store" and so on */
     uint32_t n_epi_params; /* further template parameters of the epilogue */
     kn_param epi_param[KN_GEMM_MAX_EPI_PARAMS];
-    int epi_align_log2;  /* not "store": addresses and rows of its tensors are multiples of 1 << this */
-    uint32_t n_epi_bind; /* its kernel arguments, in the order of its epi_params macro */
+    int epi_align_log2;       /* not "store": addresses and rows of its tensors are multiples of 1 << this */
+    int most_accumulators[2]; /* not "store": how many a thread may hold beside what the epilogue needs, without and
+                                 with the operands swapped; 0: 128 */
+    uint32_t n_epi_bind;      /* its kernel arguments, in the order of its epi_params macro */
     kn_binding epi_bind[KN_GEMM_MAX_EPI_BINDINGS];
 } kn_gemm;
 

@@ -118,6 +118,8 @@ static bool is_legal(const candidate *c, const kn_gemm *const *g, int n, const k
     const kn_gemm_operand *columns = c->swap ? &g[0]->segment[0].a : &g[0]->segment[0].b;
     if (!columns->depth_contiguous && c->bn % 64 != 0) return false;
     if (c->swap && n > 1) return false;
+    int most = g[0]->most_accumulators[c->swap];
+    if (most && c->mb * c->bn / 2 > most) return false;
     return stages_of(c, g[0], facts) >= 3;
 }
 
