@@ -22,14 +22,12 @@ if [ ${#flags[@]} -eq 0 ] && ! need_nvjitlink; then
     echo "No assembler (nvJitLink) here: the simulator needs none. To get one: the CUDA toolkit, or pip install nvidia-nvjitlink"
     flags+=(--no-assembler)
 fi
-say "Building"
-cmake --preset release -DKILN_TESTS=OFF >/dev/null
-cmake --build --preset release -j "$(nproc)" | tail -1
+build release -DKILN_TESTS=OFF
 
 cache=$(mktemp -d)
 trap 'rm -rf "$cache"' EXIT
 export KILN_CACHE_DIR=$cache
 say "First run: kernels are generated, assembled and cached"
-build/release/kiln run "$file" --check "${flags[@]}"
+build/release/kiln run "$file" --check ${flags[@]+"${flags[@]}"}
 say "Second run: every kernel comes from the cache"
-build/release/kiln run "$file" --check "${flags[@]}"
+build/release/kiln run "$file" --check ${flags[@]+"${flags[@]}"}

@@ -1,49 +1,70 @@
 # Sourced by tools/test.sh and tools/demo.sh: brings a bare Debian or Ubuntu machine to what the build needs.
-# Functions: need_packages PACKAGE..., need_nvjitlink.
+# Functions: say, fail, need_packages PACKAGE..., need_nvjitlink, need_nvrtc, build PRESET [cmake arguments].
 
 say() { printf '\033[1m== %s\033[0m\n' "$*"; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 3; }
 
 # Install the Debian packages that are missing.
 need_packages() {
-    local missing=()
+    local missing=() package
     for package in "$@"; do
         dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' || missing+=("$package")
     done
     [ ${#missing[@]} -eq 0 ] && return 0
     say "Installing ${missing[*]}"
-    local sudo=""
+    local sudo=()
     if [ "$(id -u)" -ne 0 ]; then
         command -v sudo >/dev/null || fail "needs the packages ${missing[*]}: install them as root"
-        sudo=sudo
+        sudo=(sudo)
     fi
-    $sudo apt-get update -qq || fail "apt-get update failed"
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
-        fail "apt-get could not install ${missing[*]}"
+    ${sudo[@]+"${sudo[@]}"} apt-get update -qq || fail "apt-get update failed"
+    ${sudo[@]+"${sudo[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        "${missing[@]}" >/dev/null || fail "apt-get could not install ${missing[*]}"
 }
 
-# True if an nvJitLink can be found where the library looks for one.
-have_nvjitlink() {
-    ldconfig -p 2>/dev/null | grep -q 'libnvJitLink\.so' && return 0
-    compgen -G '/usr/local/cuda*/lib64/libnvJitLink.so*' >/dev/null && return 0
-    compgen -G "$KILN_WHEELS/nvidia/*/lib/libnvJitLink.so*" >/dev/null
-}
+# The path of LIBRARY in an unpacked wheel, or nothing.
+in_wheels() { find "$wheels" -path '*/nvidia/*/lib/*' -name "$1.so.[0-9]*" 2>/dev/null | sort -V | tail -1; }
 
-# nvJitLink from a CUDA toolkit, else from its wheel (unpacked under build/wheels, nothing is installed system-wide).
-need_nvjitlink() {
-    KILN_WHEELS=$PWD/build/wheels
-    if ! have_nvjitlink; then
-        say "No CUDA toolkit: fetching the wheel nvidia-nvjitlink"
+# need_library LIBRARY WHEEL VARIABLE: one of NVIDIA's libraries from a CUDA toolkit, else from its wheel, which is
+# unpacked under build/wheels and named to Kiln by VARIABLE; nothing is installed system-wide. 1 if it cannot be had;
+# under CI=true that is an error.
+need_library() {
+    local library=$1 wheel=$2 variable=$3 wheels=$PWD/build/wheels path
+    [ -n "${!variable:-}" ] && return 0
+    ldconfig -p 2>/dev/null | grep -q "$library\.so" && return 0
+    compgen -G "/usr/local/cuda*/lib64/$library.so*" >/dev/null && return 0
+    path=$(in_wheels "$library")
+    if [ -z "$path" ]; then
+        say "No CUDA toolkit: fetching the wheel $wheel"
         need_packages python3 python3-pip
-        mkdir -p "$KILN_WHEELS"
-        python3 -m pip install --quiet --no-deps --target "$KILN_WHEELS" nvidia-nvjitlink ||
-            { [ -z "${CI:-}" ] || fail "nvJitLink is not there and its wheel cannot be fetched"; return 1; }
+        mkdir -p "$wheels"
+        python3 -m pip install --quiet --no-deps --target "$wheels/$wheel" "$wheel" || true
+        path=$(in_wheels "$library")
     fi
-    local wheel
-    wheel=$(compgen -G "$KILN_WHEELS/nvidia/*/lib/libnvJitLink.so*" | head -1)
-    if [ -n "$wheel" ] && [ -z "${KILN_LIBNVJITLINK:-}" ]; then export KILN_LIBNVJITLINK=$wheel; fi
-    return 0
+    if [ -z "$path" ]; then
+        [ "${CI:-}" != true ] || fail "$library is not there and its wheel $wheel cannot be fetched"
+        return 1
+    fi
+    export "$variable=$path"
+}
+
+need_nvjitlink() { need_library libnvJitLink nvidia-nvjitlink KILN_LIBNVJITLINK; }
+need_nvrtc() { need_library libnvrtc nvidia-cuda-nvrtc KILN_LIBNVRTC; }
+
+# build PRESET [cmake arguments]: configure and build. On a terminal with progress, else silent unless it fails.
+build() {
+    local preset=$1 log=build/$1.log
+    shift
+    say "Building ($preset)"
+    mkdir -p build
+    if [ -t 1 ]; then
+        cmake --preset "$preset" "$@" >/dev/null && cmake --build --preset "$preset" -j "$(nproc)"
+        return
+    fi
+    { cmake --preset "$preset" "$@" && cmake --build --preset "$preset" -j "$(nproc)"; } >"$log" 2>&1 ||
+        { tail -n 60 "$log" >&2; fail "the build failed: see $log"; }
 }
 
 BUILD_PACKAGES=(gcc libc6-dev cmake ninja-build pkg-config check libffi-dev libxxhash-dev libzstd-dev libjansson-dev libdlpack-dev)
-TEST_PACKAGES=(g++ clang-format clang-tidy python3-numpy rustc golang-go file)
+TEST_PACKAGES=(g++ clang-format-14 python3-numpy rustc golang-go)
+ALL_PACKAGES=(clang libclang-rt-dev clang-tidy-14)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From a bare Debian 12 or Ubuntu 24.04 machine to all tests passing.
 #   tools/test.sh         the quick tier: format, build without warnings, all quick tests, and again under ASan + UBSan
-#   tools/test.sh --all   adds TSan, the release build, clang-tidy, long fuzzing, the full torture and mutation tests
+#   tools/test.sh --all   adds TSan, the release build, clang, clang-tidy, long fuzzing, the full torture and mutation tests
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/setup.sh
@@ -14,33 +14,63 @@ case "${1:-}" in
 esac
 
 need_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
-need_nvjitlink || true
+need_nvjitlink || echo "No nvJitLink: tests that assemble will say that they were skipped."
+need_nvrtc || echo "No NVRTC: tests that compile CUDA C will say that they were skipped."
 jobs=$(nproc)
 started=$SECONDS
 
-preset() { # preset NAME [ctest arguments]: configure, build, test
-    local name=$1
-    shift
-    say "$name: build"
-    cmake --preset "$name" >/dev/null
-    cmake --build --preset "$name" -j "$jobs" | tail -1
-    say "$name: test"
-    ctest --preset "$name" -j "$jobs" "$@"
+# Our C files: sources PATTERN...
+sources() {
+    local patterns=() pattern
+    for pattern in "$@"; do patterns+=(-o -name "$pattern"); done
+    find base bench cache examples include jit ops sim tests tools -type f \( "${patterns[@]:1}" \) | sort
+}
+
+# run_tests PRESET [ctest arguments]
+run_tests() {
+    say "Tests ($1)"
+    ctest --preset "$1" -j "$jobs" "${@:2}"
+}
+
+# Two minutes of libFuzzer on each target, from the committed corpora; what it finds stays under build/fuzz.
+fuzz() {
+    local target corpus
+    while read -r target corpus; do
+        say "Fuzzing $target"
+        mkdir -p "build/fuzz/found/$target"
+        "build/fuzz/tests/$target" -max_total_time=120 -print_final_stats=1 -verbosity=0 \
+            "build/fuzz/found/$target" "$corpus"
+    done <<'TARGETS'
+jit/fuzz_expand tests/data/fuzz_expand
+sim/fuzz_ptx tests/data/fuzz_ptx
+cache/fuzz_cache_entry tests/cache/corpus/entry
+cache/fuzz_cache_pack tests/cache/corpus/pack
+tools/fuzz_safetensors tests/data/fuzz_safetensors
+TARGETS
 }
 
 say "Format"
-git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
+sources '*.c' '*.h' | xargs clang-format-14 --dry-run -Werror
 
-preset dev -L quick
-preset asan -L quick -LE slow_under_sanitizers
+build dev
+run_tests dev -L quick
+build asan
+run_tests asan -L quick
 if [ $all -eq 1 ]; then
+    need_packages "${ALL_PACKAGES[@]}"
     export KN_LONG=1
-    preset tsan -L quick -LE slow_under_sanitizers
-    preset release
+    build tsan
+    run_tests tsan -L quick
+    build release
+    run_tests release
+    say "Long tests"
+    ctest --test-dir build/release -L long -j "$jobs" --output-on-failure
+    build clang
+    run_tests clang -L quick
+    build fuzz
+    fuzz
     say "clang-tidy"
-    git ls-files '*.c' | xargs -P "$jobs" -n 8 clang-tidy --quiet -p build/dev
+    sources '*.c' | grep -v -e ^examples/ -e ^tests/abi/consumer/ | xargs -P "$jobs" -n 8 clang-tidy-14 --quiet -p build/dev
 fi
-if ! command -v nvidia-smi >/dev/null; then
-    echo "No GPU here: the tests of label gpu were skipped."
-fi
+command -v nvidia-smi >/dev/null || echo "No GPU here: the tests that need one said that they were skipped."
 say "All tests passed in $((SECONDS - started)) s"
