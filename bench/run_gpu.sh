@@ -6,7 +6,8 @@
 #   host         what a call costs on the host, and building kernels                                             (about 30 s)
 #   torch        what a PyTorch user gets: bench/peers/torch_peers.py; needs PyTorch                             (about 5 min)
 # The default is operations gemm host. Options after -- go to `kiln bench`.
-#   KILN_BIN   folder with kiln, libkiln.so.* and bench/host_cost (default: build/release of the source tree)
+#   KILN_BIN   folder with kiln, libkiln.so.* and host_cost (default: build/release of the source tree, where it is
+#              bench/host_cost); the cases are built into the tool
 #   OUT        folder for the results (default: out)
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -56,7 +57,9 @@ for part in "${what[@]}"; do
         gemm) bench gemm gemm --peers cublaslt "$@" ;;
         experts) bench routed_experts_backward routed_experts_backward "$@" ;;
         host)
-            "$bin/bench/host_cost" --device cuda:0 --json | with_machine "$out/host_cost.json" host_cost || failed=1
+            host_cost=$bin/bench/host_cost
+            [ -x "$host_cost" ] || host_cost=$bin/host_cost
+            "$host_cost" --device cuda:0 --json | with_machine "$out/host_cost.json" host_cost || failed=1
             cat "$out/host_cost.json"
             ;;
         torch)

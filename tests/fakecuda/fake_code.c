@@ -201,6 +201,9 @@ static int check_stream(kn_cu_stream stream, const char *name) {
     return fake_current() ? OK : fake_wrong(INVALID_CONTEXT, "%s: no current context", name);
 }
 
+/* The device's clock: a quarter of a millisecond an event and a kernel. */
+static atomic_ullong tick = 1;
+
 kn_cu_result cuLaunchKernelEx(const kn_cu_launch_config *c, kn_cu_function f, void **params, void **extra) {
     BEGIN("cuLaunchKernelEx");
     int rc = fake_check(MODULE, f->module, "cuLaunchKernelEx");
@@ -225,6 +228,7 @@ kn_cu_result cuLaunchKernelEx(const kn_cu_launch_config *c, kn_cu_function f, vo
     fake_logf("launch %s device=%d grid=%u,%u,%u block=%u,%u,%u smem=%u cluster=%u,%u,%u dependent=%d stream=%p",
               f->name, fake_current()->device, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY,
               c->blockDimZ, c->sharedMemBytes, cluster[0], cluster[1], cluster[2], dependent, (void *)c->hStream);
+    atomic_fetch_add(&tick, 1);
     if (fake_launch_hook) fake_launch_hook(f->name, c, params);
     return OK;
 }
@@ -237,7 +241,7 @@ struct kn_cu_stream_st {
 struct kn_cu_event_st {
     unsigned long long tick; /* 0 = not recorded */
 };
-static atomic_ullong next_stream_id = 10, tick = 1;
+static atomic_ullong next_stream_id = 10;
 
 kn_cu_result cuStreamCreate(kn_cu_stream *stream, unsigned flags) {
     BEGIN_UNSAFE("cuStreamCreate");

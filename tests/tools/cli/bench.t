@@ -50,23 +50,25 @@ kiln: --peers cublaslt: peers need a GPU
 $ kiln bench gemm --device null --peers mkl
 kiln: --peers mkl: the peers are: cublaslt
 [2]
-# The same on a GPU, played by fakes that compute nothing: marks, cold and hot rounds, graphs, CUPTI's records of them.
-$ KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 LD_LIBRARY_PATH=$BUILD/fake/fakecupti KILN_DEVICE=cuda:0 kiln bench gemm --cases $CASES/tiny.json --case 1 --no-verify --graph --iterations 2 -o gpu.json
+# The same on a GPU, played by fakes whose kernels compute nothing: marks, cold and hot rounds, graphs, a peer, CUPTI's
+# records of them all.
+$ KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 LD_LIBRARY_PATH=$BUILD/fake/fakecupti:$BUILD/fake/fakecublaslt KILN_DEVICE=cuda:0 kiln bench gemm --cases $CASES/tiny.json --case 1 --no-verify --graph --peers cublaslt --iterations 2 -o gpu.json
 Fake GPU *  driver *
 times: first kernel's start to last kernel's end, by CUPTI; medians of 2; L2 written over with 256.0 MiB
 floors: * TB/s (a large copy, measured), 680 TFLOP/s
 
 gemm
   case *
-  M=40 N=72 K=64  3.00 ±0.00  3.00 ±0.00 * not run*
+  M=40 N=72 K=64  3.00 ±0.00  3.00 ±0.00 * not run  cublaslt 3.00
   geometric mean of 1: 3.00 us; floors * us
-$ grep -cE '"kernels": 1.0' gpu.json; grep -E '^ "timer"' gpu.json
-4
+$ grep -cE '"kernels": 1.0' gpu.json; grep -E '^ "timer"|^  "cublaslt"' gpu.json
+6
  "timer": "cupti",
-# Events alone: a quarter of a millisecond for every step of the fake's clock.
+  "cublaslt": 130001
+# Events alone: the fake takes a quarter of a millisecond for an event and for a kernel.
 $ KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 LD_LIBRARY_PATH=$BUILD/fake/fakecupti KILN_DEVICE=cuda:0 kiln bench gemm --cases $CASES/tiny.json --case 1 --no-verify --no-cupti --cold --iterations 2 | tail -2
-  M=40 N=72 K=64  250.00 ±0.00 * - * not run*
-  geometric mean of 1: 250.00 us; floors * us
+  M=40 N=72 K=64  500.00 ±0.00 * - * not run*
+  geometric mean of 1: 500.00 us; floors * us
 $ KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 LD_LIBRARY_PATH=$BUILD/fake/fakecupti KILN_DEVICE=cuda:0 kiln bench gemm --cases $CASES/tiny.json --case 1 --iterations 1 --no-cupti 2>&1 >/dev/null; echo $?
 kiln: gemm, M=40 N=72 K=64: d has 1440 words that are not finite or were not written
 kiln: some results are wrong

@@ -1,0 +1,139 @@
+/* tools/kiln/bench_cublaslt.c, bench_peers.c, against a fake cuBLASLt on the fake driver: the products are the right
+ * ones, the fastest algorithm is chosen, Kiln's own tensors are left alone. */
+#include "bench_cublaslt.h"
+#include "bench_peers.h"
+#include "fakecuda/fake_user.h"
+#include "support/suite.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static kt_library *lib;
+static void *ctx;
+static kt_bench_gpu *gpu;
+static kt_bench_memory memory;
+static kt_bench_timer timer;
+
+/* CTest's LD_LIBRARY_PATH leads to the fake cuBLASLt. */
+static void begin(void) {
+    char path[1024];
+    fake_start("");
+    snprintf(path, sizeof path, "%s/%s", getenv("KN_BUILD_DIR"), KILN_SONAME);
+    ck_assert_msg(kt_library_open(path, &lib) == KT_GOOD, "%s", kt_message());
+    ck_assert_int_eq(kt_status(lib, KT_CALL(lib, "kiln_context_create", KT_STR("cuda:0"), KT_PTR(NULL), KT_PTR(&ctx))),
+                     KT_GOOD);
+    ck_assert_msg(kt_bench_gpu_open(0, &gpu) == KT_GOOD, "%s", kt_message());
+    ck_assert_int_eq(kt_bench_memory_begin(&memory, lib, ctx, gpu), KT_GOOD);
+    ck_assert_int_eq(kt_bench_timer_begin(&timer, &memory, 1024), KT_GOOD);
+    timer.flush_bytes = 4096; /* the fake has no L2 */
+}
+
+static void *device_matrix(int64_t elements, uint64_t seed) {
+    void *p = NULL;
+    kt_bench_random random = {seed};
+    const kt_dtype *bf16 = kt_dtype_named("bf16");
+    ck_assert_int_eq(
+        kt_status(lib, KT_CALL(lib, "kiln_device_alloc", KT_PTR(ctx), KT_U64((uint64_t)elements * 2), KT_PTR(&p))),
+        KT_GOOD);
+    for (int64_t i = 0; i < elements; i++) kt_bench_store(bf16, p, (uint64_t)i, kt_bench_normal(&random));
+    return p;
+}
+
+static double element(const void *p, int64_t rows, int64_t cols, bool transposed, int64_t i, int64_t j) {
+    return kt_element(kt_dtype_named("bf16"), p, (uint64_t)(transposed ? i + j * rows : i * cols + j));
+}
+
+START_TEST(multiplies_what_it_is_asked_to) {
+    begin();
+    kt_bench_cublaslt *lt;
+    ck_assert_msg(kt_bench_cublaslt_open(&memory, &lt) == KT_GOOD, "%s", kt_message());
+    ck_assert_int_eq(kt_bench_cublaslt_version(lt), 130001);
+    for (int way = 0; way < 8; way++) {
+        kt_bench_product p = {.m = 5, .n = 7, .k = 9, .dtype = kt_dtype_named("bf16")};
+        p.a_transposed = way & 1;
+        p.b_transposed = way >> 1 & 1;
+        p.add = way >> 2 & 1;
+        p.a = device_matrix(p.m * p.k, 1);
+        p.b = device_matrix(p.k * p.n, 2);
+        p.d = device_matrix(p.m * p.n, 3);
+        kt_bench_cublaslt_plan *plan;
+        ck_assert_msg(kt_bench_cublaslt_plan_make(lt, &p, &timer, &plan) == KT_GOOD, "%s", kt_message());
+        void *before = device_matrix(p.m * p.n, 3);
+        memcpy(p.d, before, (size_t)(p.m * p.n) * 2); /* choosing has run it */
+        unsigned long launches = fake_driver.fakecuda_count("launch fake_gemm");
+        ck_assert_int_eq(kt_bench_cublaslt_run(plan, timer.stream), KT_GOOD);
+        ck_assert_uint_eq(fake_driver.fakecuda_count("launch fake_gemm"),
+                          launches + 1); /* the fastest has one kernel */
+        for (int64_t i = 0; i < p.m; i++) {
+            for (int64_t j = 0; j < p.n; j++) {
+                double sum = p.add ? element(before, p.m, p.n, false, i, j) : 0;
+                for (int64_t k = 0; k < p.k; k++)
+                    sum += element(p.a, p.m, p.k, p.a_transposed, i, k) * element(p.b, p.k, p.n, p.b_transposed, k, j);
+                ck_assert_double_le(fabs(element(p.d, p.m, p.n, false, i, j) - sum), 0x1p-7 * fabs(sum) + 1e-4);
+            }
+        }
+        kt_bench_cublaslt_plan_free(plan);
+    }
+    kt_bench_cublaslt_close(lt);
+}
+END_TEST
+
+/* The tiny cases of an operation, and how many products its peer runs. */
+static const struct {
+    const char *op, *peer;
+    unsigned long products;
+} operations[] = {
+    {"gemm", "cublaslt", 1},
+    {"expert_mlp_backward", "cublaslt_products", 6},
+    {"moe_layer_backward", "cublaslt_products", 6},
+    {"router_backward", NULL, 0},
+    {"routed_experts_backward", NULL, 0}, /* in fp32: no peer */
+};
+
+START_TEST(runs_the_products_of_an_operation) {
+    kt_bench_cases cases;
+    kt_bench_patterns patterns = {0};
+    kt_tensors tensors;
+    kt_bench_peers *peers;
+    void *options;
+    uint32_t transposed;
+    char path[1024];
+    begin();
+    snprintf(path, sizeof path, "%s/bench/cases/tiny.json", getenv("KN_SOURCE_DIR"));
+    ck_assert_int_eq(kt_bench_cases_read(path, operations[_i].op, &cases), KT_GOOD);
+    ck_assert_int_eq(kt_bench_case_options(&cases.item[0], &options), KT_GOOD);
+    ck_assert_int_eq(kt_bench_case_tensors(&cases.item[0], options, &tensors, &transposed), KT_GOOD);
+    ck_assert_int_eq(kt_bench_patterns_make(&patterns, &tensors), KT_GOOD);
+    ck_assert_int_eq(kt_bench_memory_bind(&memory, &tensors, &patterns, transposed), KT_GOOD);
+    ck_assert_int_eq(kt_bench_memory_poison(&memory, &tensors), KT_GOOD);
+    ck_assert_int_eq(kt_bench_peers_open("cublaslt", &memory, &peers), KT_GOOD);
+    kt_bench_subject subject[KT_BENCH_MAX_PEERS];
+    size_t n = 0;
+    ck_assert_msg(kt_bench_peers_add(peers, &tensors, transposed, &timer, subject, &n) == KT_GOOD, "%s", kt_message());
+    ck_assert_uint_eq(n, operations[_i].peer ? 1 : 0);
+    if (n) {
+        ck_assert_str_eq(subject[0].name, operations[_i].peer);
+        unsigned long launches = fake_driver.fakecuda_count("launch fake_gemm");
+        ck_assert_int_eq(subject[0].enqueue(subject[0].user, timer.stream), KT_GOOD);
+        ck_assert_uint_eq(fake_driver.fakecuda_count("launch fake_gemm"), launches + operations[_i].products);
+    }
+    for (int i = 0; i < tensors.op->n_args; i++) { /* still poisoned */
+        const kt_tensor *t = &tensors.tensor[i];
+        if (tensors.op->args[i].role != KT_OUT || !t->present) continue;
+        for (uint64_t b = 0; b < t->bytes; b++) ck_assert_uint_eq(((unsigned char *)t->on_device.data)[b], 0xFF);
+    }
+    kt_bench_peers_close(peers);
+    kt_bench_memory_free(&memory);
+    fake_assert_clean();
+}
+END_TEST
+
+int main(void) {
+    Suite *s = suite_create("tools/bench_peers");
+    TCase *t = tcase_create("bench_peers");
+    tcase_add_test(t, multiplies_what_it_is_asked_to);
+    tcase_add_loop_test(t, runs_the_products_of_an_operation, 0, 5);
+    suite_add_tcase(s, t);
+    return kn_run_suite(s);
+}
