@@ -36,7 +36,7 @@ failed=0
 bench() { # bench NAME OPERATION OPTION...
     local name=$1 start=$SECONDS
     shift
-    "$bin/kiln" bench "$@" -o "$out/$name.json" || { failed=1; echo "run_gpu.sh: $name failed" >&2; }
+    "$bin/kiln" bench --device cuda:0 "$@" -o "$out/$name.json" || { failed=1; echo "run_gpu.sh: $name failed" >&2; }
     echo "($name: $((SECONDS - start)) s)"
 }
 # with_machine FILE KEY: JSON from the standard input, with the machine that it was measured on
