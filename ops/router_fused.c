@@ -4,6 +4,7 @@
  * Few tokens: the kernel forms dz itself, every column slice the same: one launch. Many: dz is formed once and
  * streamed. How the tokens are split follows from E and H and the two limits below, never from the device: the sums'
  * bits depend on it. */
+#include "kiln/kiln.h"
 #include "ops/router_internal.h"
 
 #include <stdio.h>
@@ -11,8 +12,11 @@
 enum {
     FORMED_TOKENS = 2048, /* up to here dz is formed in the kernel itself */
     FORMED_EXPERTS = 128, /* and up to here: registers */
+    FORMED_CONSUMERS = 1, /* 2 go with 8 warps that form dz: 512 threads have 128 registers each */
     FRONT_WARPS = 12,
-    TILE = 8192, /* bytes of 64 x 64 elements */
+    TILE = 8192,               /* bytes of 64 x 64 elements */
+    PATCHES = 4 * 4 * 16 * 68, /* bytes of the epilogue's patches, where rows are not aligned */
+    FORMED_STAGES = 3,
     MAX_STAGES = 10,
     SLACK = 2048, /* barriers and alignment */
     MAP_BF16 = 9, /* CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 */
@@ -39,7 +43,8 @@ bool kn_router_forms_dz(const kn_router *r) {
 
 /* Warpgroups that multiply. Two share a block of streamed dz, as far as their registers go. */
 static int consumers_of(const kn_router *r, bool formed) {
-    return formed || expert_blocks(r) > 2 ? 1 : 2;
+    if (formed) return FORMED_CONSUMERS;
+    return expert_blocks(r) > 2 ? 1 : 2;
 }
 
 /* The largest cluster of which as many as there are column slices fit at once on 132 multiprocessors in groups of 16
@@ -52,18 +57,19 @@ static int splits_of(int64_t slices) {
     return 1;
 }
 
-/* Stages of dz and hidden_states: what shared memory holds beside the rest. */
+/* Stages of dz and hidden_states: what shared memory holds beside the rest. Warps that form dz are at most two blocks
+ * ahead; what comes from memory is as far ahead as it goes. */
 static void choose_stages(const kn_router *r, bool formed, int consumers, int64_t lanes, int *dl, int *tiles) {
-    int64_t blocks = expert_blocks(r), rows = 4 * lanes * 4 * kn_router_ceil_div(r->experts, 4 * lanes);
-    int64_t fixed = SLACK + (r->hidden_out ? consumers * blocks * TILE : 0);
-    if (r->p->option[KN_ROUTER_SCORE] == 3) rows *= 2; /* softmax_selected: the weights' rows too */
-    if (formed) fixed += FRONT_WARPS * (32 / lanes) * rows;
-    /* An epilogue that does not write from registers has patches of its own. */
-    fixed += consumers * 4 * 16 * 68 * 4;
-    int64_t left = (int64_t)r->facts->smem_per_block - fixed;
-    int64_t pair = blocks * TILE + (r->weight_out ? consumers * TILE : 0), n = left / pair;
-    *dl = (int)(n < 1 ? 1 : (n > MAX_STAGES ? MAX_STAGES : n));
-    *tiles = *dl;
+    int64_t blocks = expert_blocks(r), row = 4 * lanes * 4 * kn_router_ceil_div(r->experts, 4 * lanes);
+    int64_t left = (int64_t)r->facts->smem_per_block - SLACK;
+    if (r->hidden_out) left -= consumers * blocks * TILE;
+    if (r->hidden_out && r->p->align_log2[KN_ROUTER_OUT_HIDDEN] < 4) left -= consumers * PATCHES;
+    bool two_rows = r->p->option[KN_ROUTER_SCORE] == KILN_SCORE_SOFTMAX_SELECTED;
+    if (formed) left -= FRONT_WARPS * (32 / lanes) * row * (two_rows ? 2 : 1);
+    int64_t dz = blocks * TILE, tile = r->weight_out ? consumers * TILE : 0;
+    int64_t n = formed ? (left - FORMED_STAGES * dz) / (tile ? tile : TILE) : left / (dz + tile);
+    *tiles = (int)(n < 1 ? 1 : n > MAX_STAGES ? MAX_STAGES : n);
+    *dl = formed ? FORMED_STAGES : *tiles;
 }
 
 static int add_map(const kn_router *r, int arg, int64_t at, kn_dtype dtype, int64_t columns, int64_t rows, int64_t ld,
