@@ -38,7 +38,7 @@ need_library() {
         say "No CUDA toolkit: fetching the wheel $wheel"
         need_packages python3 python3-pip
         mkdir -p "$wheels"
-        python3 -m pip install --quiet --no-deps --target "$wheels/$wheel" "$wheel" || true
+        PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps --target "$wheels/$wheel" "$wheel" || true
         path=$(in_wheels "$library")
     fi
     if [ -z "$path" ]; then
