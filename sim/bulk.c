@@ -1,8 +1,7 @@
 /* bulk: see the header. */
 #include "sim/bulk.h"
 
-/* ---- pieces
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- pieces ---------------------------------------------------------------------------------------------- */
 
 static kn_status walk(const kn_copy *c, kn_tma_visit *visit, void *user) {
     if (c->tensor) return kn_tma_walk(&c->map, c->coord, c->offset, visit, user);
@@ -37,8 +36,7 @@ static kn_status shadow_ok(const walker *k, const kn_cta *cta, uint32_t offset, 
     return KN_OK;
 }
 
-/* ---- loads
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- loads ----------------------------------------------------------------------------------------------- */
 
 static kn_status issue_load_piece(void *user, const kn_tma_piece *p) {
     walker *k = user;
@@ -118,8 +116,7 @@ kn_status kn_bulk_load_all(kn_machine *m, kn_warp *w, const kn_insn *i, int lane
     return KN_OK;
 }
 
-/* ---- stores
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- stores ---------------------------------------------------------------------------------------------- */
 
 static kn_status issue_store_piece(void *user, const kn_tma_piece *p) {
     walker *k = user;
@@ -223,8 +220,7 @@ kn_status kn_bulk_reduction(kn_machine *m, kn_warp *w, const kn_insn *i, kn_tma_
     return kn_fault(m, w, i, -1, "this element type has no such reduction");
 }
 
-/* ---- shared to a peer's shared memory
- * ------------------------------------------------------------------------------------ */
+/* ---- shared to a peer's shared memory -------------------------------------------------------------------- */
 
 static kn_status finish_peer(kn_machine *m, kn_async *a) {
     kn_copy *c = a->data;

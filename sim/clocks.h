@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- epochs ------------------------------------------------------------------------------------------------------ */
+/* ---- epochs ---------------------------------------------------------------------------------------------- */
 
 /* One access: cluster 21 | flags 2 | agent 12 | lane 5 | count 24. 0 is no access: counts start at 1. */
 typedef uint64_t kn_epoch;
@@ -44,7 +44,7 @@ static inline uint32_t kn_epoch_cluster(kn_epoch e) {
     return (uint32_t)(e >> 43);
 }
 
-/* ---- what is known ----------------------------------------------------------------------------------------------- */
+/* ---- what is known --------------------------------------------------------------------------------------- */
 
 typedef struct kn_tick {
     uint32_t all;        /* count known of every lane */

@@ -17,8 +17,7 @@ static kn_status check_size(kn_machine *m, kn_warp *w, const kn_insn *i, int lan
     return KN_OK;
 }
 
-/* ---- one-dimensional
- * -------------------------------------------------------------------------------------------------- */
+/* ---- one-dimensional ------------------------------------------------------------------------------------- */
 
 /* [dst], [src], bytes, [mbar]{, mask} */
 kn_status kn_x_bulk_load(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
@@ -112,8 +111,7 @@ kn_status kn_x_bulk_prefetch(kn_machine *m, kn_warp *w, const kn_insn *i, uint32
     return KN_OK;
 }
 
-/* ---- tensors
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------------------- */
 
 /* The 128 bytes behind an address operand: a parameter or global memory. */
 static kn_status map_bytes(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, const kn_operand *o, uint64_t generic,
@@ -232,8 +230,7 @@ kn_status kn_x_map_prefetch(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_
     return KN_OK;
 }
 
-/* ---- bulk groups
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- bulk groups ----------------------------------------------------------------------------------------- */
 
 kn_status kn_x_bulk_commit(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
     kn_warp_units *u;

@@ -2,8 +2,7 @@
  * setmaxnreg, and the order between dependent launches. */
 #include "sim/units.h"
 
-/* ---- addresses in the cluster
- * --------------------------------------------------------------------------------------------- */
+/* ---- addresses in the cluster ---------------------------------------------------------------------------- */
 
 /* mapa d, a, rank: the address of the same variable in CTA `rank`. */
 kn_status kn_x_mapa(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
@@ -44,8 +43,7 @@ kn_status kn_x_getctarank(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t 
     return kn_put32(m, w, i, &i->op[0], active, rank);
 }
 
-/* ---- st.async
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- st.async -------------------------------------------------------------------------------------------- */
 
 typedef struct remote_store {
     kn_cta *cta;
@@ -109,8 +107,7 @@ kn_status kn_x_st_async(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t ac
     return KN_OK;
 }
 
-/* ---- barrier.cluster
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- barrier.cluster ------------------------------------------------------------------------------------- */
 
 typedef struct kn_cluster_units {
     kn_hb_object *arrived, *complete;
@@ -180,9 +177,7 @@ kn_status kn_x_cluster_wait(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_
     return u->complete ? kn_hb_acquire(w, active, &u->complete->vc) : KN_OK;
 }
 
-/* ---- setmaxnreg
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- setmaxnreg ------------------------------------------------------------------------------------------ */
 
 /* What the launch gives a thread: its share of a multiprocessor's 64 K registers, warps counted in fours (one a
  * partition), in eights, at most 256. */
@@ -235,8 +230,7 @@ kn_status kn_p_setmaxnreg(kn_insn *i) {
     return KN_OK;
 }
 
-/* ---- griddepcontrol
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- griddepcontrol -------------------------------------------------------------------------------------- */
 
 /* One launch runs at a time here: nothing to wait for, but the order is checked. */
 kn_status kn_x_griddep_wait(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {

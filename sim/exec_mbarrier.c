@@ -2,8 +2,7 @@
 #include "sim/exec_copy.h"
 #include "sim/units.h"
 
-/* ---- places
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- places ---------------------------------------------------------------------------------------------- */
 
 kn_status kn_cta_units_of(kn_cta *cta, kn_cta_units **out) {
     if (!cta->units) cta->units = kn_arena_alloc(&cta->cluster->arena, sizeof(kn_cta_units));
@@ -93,8 +92,7 @@ kn_epoch kn_bar_done(const kn_bar_slot *s, uint64_t flags) {
     return kn_epoch_make(s->cta->cluster->index, s->agent, 0, s->turn, flags);
 }
 
-/* ---- phases
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- phases ---------------------------------------------------------------------------------------------- */
 
 /* The phase is complete: waiters learn what its arrivals released, and the work that completed on it. */
 static kn_status phase_done(kn_bar_slot *s) {
@@ -129,8 +127,7 @@ kn_status kn_bar_arrive(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, k
     return done ? phase_done(s) : KN_OK;
 }
 
-/* ---- instructions
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- instructions ---------------------------------------------------------------------------------------- */
 
 static kn_status init_one(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t lane, uint64_t addr, uint32_t count) {
     kn_cta *cta = NULL;
@@ -360,8 +357,7 @@ kn_status kn_x_mbar_pending(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_
     return kn_put32(m, w, i, &i->op[0], active, count);
 }
 
-/* ---- cp.async.mbarrier.arrive: an arrival when the thread's cp.async so far have landed
- * ---------------------------------- */
+/* ---- cp.async.mbarrier.arrive: an arrival when the thread's cp.async so far have landed ------------------ */
 
 typedef struct copy_arrival {
     kn_bar_slot *slot;
@@ -393,8 +389,7 @@ kn_status kn_x_copy_arrive(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t
     return KN_OK;
 }
 
-/* ---- fences of the asynchronous proxy
- * -------------------------------------------------------------------------------------- */
+/* ---- fences of the asynchronous proxy -------------------------------------------------------------------- */
 
 kn_status kn_x_fence_proxy(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
     bool all = i->space[0] == KN_SPACE_GENERIC;

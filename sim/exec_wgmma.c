@@ -45,8 +45,7 @@ typedef struct operands {
     const uint32_t *a_reg[4];
 } operands;
 
-/* ---- state
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- state ----------------------------------------------------------------------------------------------- */
 
 static void know(kn_wgmma_state *s, const kn_operand *o) {
     for (int k = 0; k < o->n; k++) {
@@ -92,8 +91,7 @@ static void set_hold(kn_warp *w, uint32_t slot, uint8_t hold) {
     w->hold[slot] = hold;
 }
 
-/* ---- the warpgroup
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- the warpgroup --------------------------------------------------------------------------------------- */
 
 static kn_status log_of(kn_machine *m, kn_warp *w, const kn_insn *i, kn_wgmma_log **out) {
     kn_cta_units *u;
@@ -135,8 +133,7 @@ static kn_status compare(kn_machine *m, kn_warp *w, const kn_insn *i, kn_wgmma_l
     return KN_OK;
 }
 
-/* ---- registers
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- registers ------------------------------------------------------------------------------------------- */
 
 static kn_status check_register(kn_machine *m, kn_warp *w, const kn_insn *i, kn_wgmma_state *s, const kn_operand *o,
                                 bool accumulator, bool is_read) {
@@ -183,8 +180,7 @@ static void hold_registers(kn_warp *w, const kn_insn *i, kn_wgmma_state *s, cons
     }
 }
 
-/* ---- shared memory
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- shared memory --------------------------------------------------------------------------------------- */
 
 typedef struct tile {
     uint32_t n;
@@ -216,8 +212,7 @@ static kn_status read_tile(kn_machine *m, kn_warp *w, const kn_insn *i, uint64_t
     return KN_OK;
 }
 
-/* ---- the instruction
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- the instruction ------------------------------------------------------------------------------------- */
 
 /* aux: bits 0 transpose A, 1 transpose B, 2 negate A, 3 negate B, 4.. kn_tc_type */
 enum { TRANS_A = 1, TRANS_B = 2, NEGATE_A = 4, NEGATE_B = 8, TYPE_SHIFT = 4 };
@@ -335,8 +330,7 @@ kn_status kn_p_wgmma(kn_insn *i) {
     return wanted >= 7 ? prep_immediate(i, wanted - 1, false, TRANS_B) : KN_OK;
 }
 
-/* ---- fence and groups
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- fence and groups ------------------------------------------------------------------------------------ */
 
 kn_status kn_x_wgmma_fence(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
     kn_wgmma_state *s = NULL;

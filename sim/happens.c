@@ -151,8 +151,7 @@ kn_epoch kn_hb_epoch(const kn_warp *w, kn_agent a, uint32_t lane, uint64_t flags
     return kn_epoch_make(cluster_of(w), h->base + (uint32_t)a, lane, h->count[a], flags);
 }
 
-/* ---- order and reports
- * ---------------------------------------------------------------------------------------------*/
+/* ---- order and reports ----------------------------------------------------------------------------------- */
 
 bool kn_hb_ordered_slow(kn_hb_access *a, kn_epoch prior, uint32_t lanes, kn_layer proxy) {
     if (prior & a->who & KN_EPOCH_STRONG) return true;
@@ -252,8 +251,7 @@ kn_status kn_hb_mbar_agent(kn_cluster *c, uint32_t addr, uint32_t *agent) {
     return KN_OK;
 }
 
-/* ---- the hooks
- * ------------------------------------------------------------------------------------------------------*/
+/* ---- the hooks ------------------------------------------------------------------------------------------- */
 
 static void cluster_end(kn_machine *m, kn_cluster *c) {
     (void)m;

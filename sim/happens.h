@@ -130,8 +130,7 @@ void kn_hb_visit(const kn_warp *w, uint32_t lanes, kn_cta *cta);
 /** An agent of its own for an mbarrier at shared address `addr`. */
 kn_status kn_hb_mbar_agent(kn_cluster *c, uint32_t addr, uint32_t *agent);
 
-/* ---- inside
- * --------------------------------------------------------------------------------------------------------*/
+/* ---- inside ---------------------------------------------------------------------------------------------- */
 
 /** Is `prior` (by `lanes` of its agent) ordered before access a? `proxy`: the layer for crossing proxies. */
 bool kn_hb_ordered_slow(kn_hb_access *a, kn_epoch prior, uint32_t lanes, kn_layer proxy);

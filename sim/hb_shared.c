@@ -3,8 +3,7 @@
 
 #include "base/alloc.h"
 
-/* ---- words and split words
- * ------------------------------------------------------------------------------------------------ */
+/* ---- words and split words ------------------------------------------------------------------------------- */
 
 static bool is_split(kn_epoch written) {
     return (written & KN_CELL_OTHER) == KN_CELL_OTHER;
@@ -59,8 +58,7 @@ static void rejoin(kn_hb_cta *h, uint32_t word) {
     h->split_read[4 * s] = h->split_read[4 * s + 1] = h->split_read[4 * s + 2] = h->split_read[4 * s + 3] = 0;
 }
 
-/* ---- one cell
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- one cell -------------------------------------------------------------------------------------------- */
 
 typedef struct toucher {
     kn_machine *m;
@@ -161,8 +159,7 @@ kn_status kn_hb_shared(kn_machine *m, kn_warp *w, const kn_insn *i, kn_hb_access
     return a->kind == KN_READ ? tidy(cta->cluster) : KN_OK;
 }
 
-/* ---- asynchronous work ends
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- asynchronous work ends ------------------------------------------------------------------------------ */
 
 static kn_status settle(kn_reads *reads, kn_epoch *written, uint64_t *read, kn_epoch from, kn_epoch to) {
     static const kn_vc nothing;

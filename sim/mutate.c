@@ -7,8 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-/* ---- what may be done to an instruction
- * ------------------------------------------------------------------------------------ */
+/* ---- what may be done to an instruction ------------------------------------------------------------------ */
 
 static atomic_bool reached; /* the instruction that was deleted last has been executed */
 
@@ -92,8 +91,7 @@ static const struct {
                {"announces 16 bytes more", announce_more}};
 enum { CHANGES = sizeof changes / sizeof changes[0] };
 
-/* ---- the count
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the count ------------------------------------------------------------------------------------------- */
 
 static kn_status try_mutant(const char *ptx, size_t len, uint32_t at, uint32_t change, uint32_t seeds,
                             kn_mutate_run *run, void *user, kn_mutant *out, bool *applies) {

@@ -38,8 +38,7 @@ kn_status kn_bar_arrive(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, k
 /** fence.mbarrier_init or fence.proxy.async by w: inits that it knows of are now fit for the asynchronous proxy. */
 void kn_bar_fence(kn_warp *w, uint32_t lanes);
 
-/* ---- warps and CTAs
- * --------------------------------------------------------------------------------------------------- */
+/* ---- warps and CTAs -------------------------------------------------------------------------------------- */
 
 enum { KN_SETMAXNREG_MAX = 16 };
 enum { KN_BULK_GROUPS = 64 }; /* most bulk groups that one thread may have open */

@@ -29,8 +29,7 @@ static struct {
     const char *with, *without; /* parts of the names of kernels to mutate, and of those to leave alone; may be NULL */
 } all;
 
-/* ---- one launch, repeated
- * --------------------------------------------------------------------------------------------------- */
+/* ---- one launch, repeated -------------------------------------------------------------------------------- */
 
 typedef struct repeat {
     kn_sim_launch launch;
@@ -117,8 +116,7 @@ static void end_repeat(repeat *r) {
     kn_free(r->extents);
 }
 
-/* ---- survivors that are harmless
- * ---------------------------------------------------------------------------------------------- */
+/* ---- survivors that are harmless ------------------------------------------------------------------------- */
 
 static const struct {
     const char *kernel, *from, *to, *text, *change, *reason; /* parts of names of kernel, labels, instruction */
@@ -194,8 +192,7 @@ static void print_report(const char *name, const char *ptx, const kn_mutate_repo
     }
 }
 
-/* ---- the backend in between
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- the backend in between ------------------------------------------------------------------------------ */
 
 static kn_status load(kn_backend *b, const void *image, size_t len, const kn_kernel_meta *meta, kn_module **out) {
     KN_TRY(all.ops->module_load(b, image, len, meta, out));
@@ -278,7 +275,7 @@ static void mutate_op(const kn_gen_config *c, const char *with, const char *with
  */
 START_TEST(pipelined_product) {
     kn_gen_config c = kn_gen_defaults("gemm");
-    c.m = 40, c.n = 136, c.k = 1104;
+    c.m = 40, c.n = 136, c.k = 848;
     c.dtype = KN_BF16;
     c.out_dtype = _i ? KN_F32 : KN_BF16;
     c.swapped = _i ? 3 : 0;
@@ -298,8 +295,8 @@ END_TEST
 /* fp32 weights through registers. */
 START_TEST(weights_product) {
     kn_gen_config c = kn_gen_defaults("routed_experts_backward");
-    c.tokens = 24, c.experts = c.local_experts = 2, c.top_k = 2;
-    c.hidden = 384, c.inner = 320;
+    c.tokens = 12, c.experts = c.local_experts = 2, c.top_k = 2;
+    c.hidden = 200, c.inner = 136;
     mutate_op(&c, "_rs", NULL);
 }
 END_TEST
