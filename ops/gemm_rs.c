@@ -10,8 +10,6 @@
 enum {
     BM = 128, /* weight rows of a tile */
     BK = 64,
-    MAX_TILE = 256,
-    MAX_TILE_PARTS = 240,     /* hi and lo parts of two stages must fit beside the patches */
     FIXED_BYTES = 1024,       /* mbarriers, alignment */
     PATCHES_BYTES = 8 * 5120, /* of epilogues that pass through shared memory */
     MAX_STAGES = 8,
@@ -23,17 +21,42 @@ enum {
     PROMOTE_128B = 2
 };
 
-/* A tile should hold nearly every expert's rows: a second one reads the expert's weights again. Tokens that choose
- * their experts at random give counts with a standard deviation of about the square root of their mean. */
-int64_t kn_gemm_rs_tile(int64_t rows, int64_t groups, int64_t pad, int products) {
-    int64_t cap = products == 3 ? MAX_TILE_PARTS : MAX_TILE;
-    double mean = (double)rows / (double)(groups ? groups : 1);
-    int64_t most = (int64_t)ceil(mean + 3 * sqrt(mean)), step = pad < 8 ? 8 : pad;
-    if (most > rows) most = rows;
-    if (most < step) most = step;
-    int64_t tiles = kn_ceil_div(most, cap);
-    int64_t tile = kn_ceil_div(kn_ceil_div(most, tiles), step) * step;
-    return tile < cap ? tile : cap;
+/* Most rows of a tile whose accumulators and fragments leave wgmma enough registers. */
+static int64_t most_rows(const kn_gemm_rs *how) {
+    if (!how->fp32) return 256;
+    return how->products == 3 ? 208 : 224;
+}
+
+/* How often an expert's weights are read on average, for tiles of `tile` rows. Tokens that choose their experts at
+ * random give counts that are nearly normal, with a variance like their mean. */
+static double passes(double mean, int64_t tile) {
+    double deviation = sqrt(mean), sum = 0;
+    for (int n = 0; n < 1000; n++) {
+        double more = 0.5 * erfc(((double)(n * tile) + 0.5 - mean) / (deviation * sqrt(2.0)));
+        if (more < 1e-4) break;
+        sum += more;
+    }
+    return sum;
+}
+
+/* Time of one pass in units of reading the weights alone: the memory, and the tensor cores beyond so many rows, as an
+ * H200 was measured (docs/routed_experts.md); near the crossing both count. */
+static double pass_time(const kn_gemm_rs *how, int64_t tile) {
+    double rows = how->products == 3 ? 99 : (how->fp32 ? 214 : 107);
+    return pow(1 + pow((double)tile / rows, 4), 0.25);
+}
+
+int64_t kn_gemm_rs_tile(const kn_gemm_rs *how, int64_t rows, int64_t groups, int64_t pad) {
+    int64_t step = pad < 8 ? 8 : pad, best = step;
+    double mean = (double)rows / (double)(groups ? groups : 1) + 0.5 * (double)pad, best_time = -1;
+    for (int64_t tile = step; tile <= most_rows(how); tile += step) {
+        double time = passes(mean, tile) * pass_time(how, tile);
+        if (best_time < 0 || time < best_time) {
+            best_time = time;
+            best = tile;
+        }
+    }
+    return best;
 }
 
 bool kn_gemm_rs_fits(const kn_gemm *g, const kn_problem *p, const kn_target *target) {

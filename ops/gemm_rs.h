@@ -10,11 +10,12 @@
 
 typedef struct kn_gemm_rs {
     int products;      /* 1: weights and tokens as bf16 (or f16); 3: as hi + lo bf16 parts */
+    bool fp32;         /* the weights are fp32 */
     int64_t low_bytes; /* products 3: the tokens' lo parts lie this far behind their hi parts */
 } kn_gemm_rs;
 
-/** Rows of a tile for at most `rows` rows, multiples of `pad` each, in `groups` groups, for `products` as above. */
-int64_t kn_gemm_rs_tile(int64_t rows, int64_t groups, int64_t pad, int products);
+/** Rows of a tile for `rows` rows in `groups` groups, each padded to a multiple of `pad`. */
+int64_t kn_gemm_rs_tile(const kn_gemm_rs *how, int64_t rows, int64_t groups, int64_t pad);
 /** Whether the weights of a product can be read by TMA. */
 bool kn_gemm_rs_fits(const kn_gemm *g, const kn_problem *p, const kn_target *target);
 /** Add the kernel that makes the map of tiles of `tile` rows. */

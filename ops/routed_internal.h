@@ -68,7 +68,7 @@ typedef struct kn_routed {
     kn_routed_precision precision;
     int64_t chunks, chunk_pairs; /* of the sort */
     int64_t partials;            /* partial sums of a row */
-    int64_t tile;                /* rows of a tile of gemm_rs */
+    int64_t tile, dx_tile;       /* rows of a tile of the first products, and of dx */
     int64_t tail;                /* rows behind the last expert's that its tiles reach into */
     int64_t low_bytes;           /* from the hi to the lo parts of dy and x */
     struct {

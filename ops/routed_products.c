@@ -97,11 +97,16 @@ bool kn_routed_can_be_fast(const kn_routed *r) {
            kn_gemm_rs_fits(&up, r->p, r->target) && kn_gemm_rs_fits(&dx, r->p, r->target);
 }
 
+static kn_gemm_rs stream_how(const kn_routed *r, bool forward) {
+    return (kn_gemm_rs){
+        .products = forward && r->precision.in_parts ? 3 : 1, .fp32 = r->in == KN_F32, .low_bytes = r->low_bytes};
+}
+
 /* Products of rows, n of the same tokens; `forward`: x and dy may be in parts. */
 static void emit_rows(const kn_routed *r, const kn_gemm *const *g, int n, bool forward) {
-    kn_gemm_rs how = {.products = forward && r->precision.in_parts ? 3 : 1, .low_bytes = r->low_bytes};
     if (r->fast) {
-        kn_gemm_rs_emit(r->b, g, n, &how, r->tile, r->p, r->facts);
+        kn_gemm_rs how = stream_how(r, forward);
+        kn_gemm_rs_emit(r->b, g, n, &how, forward ? r->tile : r->dx_tile, r->p, r->facts);
         return;
     }
     for (int i = 0; i < n; i++) kn_gemm_emit(r->b, g[i], r->p, r->facts, r->target);
@@ -117,12 +122,13 @@ static int64_t reserve_map(kn_routed *r, int64_t tile_m) {
 
 static void reserve_maps(kn_routed *r) {
     kn_gemm inner = activation_product(r), dx = dx_product(r);
-    r->tile = kn_gemm_rs_tile(r->rows, r->local, r->pad, r->precision.in_parts ? 3 : 1);
-    r->tail = r->tile > 64 ? r->tile : 64; /* a tile of tokens, or a block of depth */
-    int64_t inner_tile = r->fast ? r->tile : kn_gemm_tile_m(&inner, r->p, r->target);
-    int64_t dx_tile = r->fast ? r->tile : kn_gemm_tile_m(&dx, r->p, r->target);
-    r->at.inner_map = reserve_map(r, inner_tile);
-    r->at.hidden_map = dx_tile == inner_tile ? r->at.inner_map : reserve_map(r, dx_tile);
+    kn_gemm_rs first = stream_how(r, true), last = stream_how(r, false);
+    r->tile = r->fast ? kn_gemm_rs_tile(&first, r->pairs, r->local, r->pad) : kn_gemm_tile_m(&inner, r->p, r->target);
+    r->dx_tile = r->fast ? kn_gemm_rs_tile(&last, r->pairs, r->local, r->pad) : kn_gemm_tile_m(&dx, r->p, r->target);
+    r->tail = r->tile > r->dx_tile ? r->tile : r->dx_tile;
+    if (r->tail < 64) r->tail = 64; /* a block of depth of the weight gradients */
+    r->at.inner_map = reserve_map(r, r->tile);
+    r->at.hidden_map = r->dx_tile == r->tile ? r->at.inner_map : reserve_map(r, r->dx_tile);
 }
 
 void kn_routed_reserve_products(kn_routed *r) {
@@ -145,17 +151,21 @@ void kn_routed_reserve_products(kn_routed *r) {
     if (r->want_dx) r->at.dx = reserve_rows(r, r->hidden, q->dx); /* a token's rows meet in routed_combine */
 }
 
+static void emit_map(const kn_routed *r, const kn_gemm *g, int64_t tile) {
+    if (r->fast) {
+        kn_gemm_rs_emit_map(r->b, g, tile, r->p);
+    } else {
+        kn_gemm_emit_tile_map(r->b, g, r->p, r->target);
+    }
+}
+
 void kn_routed_emit_gate_up(const kn_routed *r) {
     kn_gemm da = activation_product(r), gate = gate_or_up(r, true), up = gate_or_up(r, false);
     const kn_gemm *products[2];
     int n = 0;
     if (!r->gate_saved) products[n++] = &gate;
     if (!r->up_saved) products[n++] = &up;
-    if (r->fast) {
-        kn_gemm_rs_emit_map(r->b, &da, r->tile, r->p);
-    } else {
-        kn_gemm_emit_tile_map(r->b, &da, r->p, r->target);
-    }
+    emit_map(r, &da, r->tile);
     if (n > 0) emit_rows(r, products, n, true);
 }
 
@@ -293,6 +303,6 @@ void kn_routed_emit_weight_gradients(const kn_routed *r) {
 void kn_routed_emit_dx(const kn_routed *r) {
     kn_gemm g = dx_product(r);
     const kn_gemm *products[1] = {&g};
-    if (r->at.hidden_map != r->at.inner_map) kn_gemm_emit_tile_map(r->b, &g, r->p, r->target);
+    if (r->at.hidden_map != r->at.inner_map) emit_map(r, &g, r->dx_tile);
     emit_rows(r, products, 1, false);
 }
