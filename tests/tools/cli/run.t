@@ -3,7 +3,7 @@ $ kiln run $GOLDEN/load_balance_backward/b130_e100_k3_t1.safetensors --check --n
 load_balance_backward  B=130 E=100 K=3  on the simulator, as * (sm_90a)
 outputs grad_expert_mask_out f32
   kernel * grid * PTX lines * from
-  kiln_load_balance_b130_e100_k3* built
+  kiln_load_balance_b130_e100_* built
 no assembler, so no registers: *
 ran 1 time, first call *, * warp instructions simulated
 cache: 1 built, 0 from memory, 0 from packs, 0 from disk (*/cache)
