@@ -10,6 +10,10 @@
 
 static kt_bench_cases cases;
 
+static void free_cases(void) {
+    kt_bench_cases_free(&cases);
+}
+
 /* Read `text` as a case file. */
 static int read_text(const char *text, const char *op) {
     char path[] = "/tmp/kiln-cases-XXXXXX";
@@ -55,6 +59,7 @@ START_TEST(describes_the_tensors_of_a_case) {
     ck_assert_str_eq(tensors.tensor[2].dtype->name, "f16");
     ck_assert_int_eq(tensors.tensor[1].shape[0], 5);
     free(options);
+    kt_bench_cases_free(&cases);
     ck_assert_int_eq(kt_bench_cases_read(NULL, "router_backward", &cases), KT_GOOD);
     const kt_op *op = cases.item[0].op;
     ck_assert(kt_bench_has_arg(&cases.item[0], (int)(kt_op_arg(op, "grad_router_logits") - op->args)));
@@ -190,6 +195,7 @@ END_TEST
 int main(void) {
     Suite *s = suite_create("tools/bench_cases");
     TCase *t = tcase_create("bench_cases");
+    tcase_add_checked_fixture(t, NULL, free_cases);
     tcase_add_test(t, has_the_benchmarks_cases_built_in);
     tcase_add_test(t, describes_the_tensors_of_a_case);
     tcase_add_test(t, refuses_what_is_no_case_file);

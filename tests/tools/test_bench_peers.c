@@ -29,6 +29,19 @@ static void begin(void) {
     timer.flush_bytes = 4096; /* the fake has no L2 */
 }
 
+static void end(void) {
+    kt_bench_timer_end(&timer);
+    kt_bench_memory_free(&memory);
+    (void)KT_CALL(lib, "kiln_context_destroy", KT_PTR(ctx));
+    kt_bench_gpu_close(gpu);
+    kt_library_close(lib);
+    fake_assert_clean();
+}
+
+static void give_back(const void *p) {
+    (void)KT_CALL(lib, "kiln_device_free", KT_PTR(ctx), KT_PTR(p));
+}
+
 static void *device_matrix(int64_t elements, uint64_t seed) {
     void *p = NULL;
     kt_bench_random random = {seed};
@@ -45,7 +58,6 @@ static double element(const void *p, int64_t rows, int64_t cols, bool transposed
 }
 
 START_TEST(multiplies_what_it_is_asked_to) {
-    begin();
     kt_bench_cublaslt *lt;
     ck_assert_msg(kt_bench_cublaslt_open(&memory, &lt) == KT_GOOD, "%s", kt_message());
     ck_assert_int_eq(kt_bench_cublaslt_version(lt), 130001);
@@ -74,6 +86,8 @@ START_TEST(multiplies_what_it_is_asked_to) {
             }
         }
         kt_bench_cublaslt_plan_free(plan);
+        const void *const matrices[] = {p.a, p.b, p.d, before};
+        for (int i = 0; i < 4; i++) give_back(matrices[i]);
     }
     kt_bench_cublaslt_close(lt);
 }
@@ -99,7 +113,6 @@ START_TEST(runs_the_products_of_an_operation) {
     void *options;
     uint32_t transposed;
     char path[1024];
-    begin();
     snprintf(path, sizeof path, "%s/bench/cases/tiny.json", getenv("KN_SOURCE_DIR"));
     ck_assert_int_eq(kt_bench_cases_read(path, operations[_i].op, &cases), KT_GOOD);
     ck_assert_int_eq(kt_bench_case_options(&cases.item[0], &options), KT_GOOD);
@@ -124,14 +137,16 @@ START_TEST(runs_the_products_of_an_operation) {
         for (uint64_t b = 0; b < t->bytes; b++) ck_assert_uint_eq(((unsigned char *)t->on_device.data)[b], 0xFF);
     }
     kt_bench_peers_close(peers);
-    kt_bench_memory_free(&memory);
-    fake_assert_clean();
+    kt_bench_patterns_free(&patterns);
+    kt_bench_cases_free(&cases);
+    free(options);
 }
 END_TEST
 
 int main(void) {
     Suite *s = suite_create("tools/bench_peers");
     TCase *t = tcase_create("bench_peers");
+    tcase_add_checked_fixture(t, begin, end);
     tcase_add_test(t, multiplies_what_it_is_asked_to);
     tcase_add_loop_test(t, runs_the_products_of_an_operation, 0, 5);
     suite_add_tcase(s, t);

@@ -65,7 +65,7 @@ static void pick_features(draw *d, char letter) {
 static int load_balance(draw *d) {
     int64_t rows = size_of(d, 'B'), k = size_of(d, 'K'), n = 4096;
     want_output(d, "grad_expert_mask_out");
-    if (rows * size_of(d, 'E') <= INT64_C(1) << 25) return 1;
+    if (rows * size_of(d, 'E') <= INT64_C(1) << 23) return 1;
     while (rows * k % n != 0) n--;
     d->slice->top_k = (int32_t)(rows * k / n);
     pick(d, 'B', n, 1);
