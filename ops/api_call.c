@@ -39,8 +39,8 @@ static kn_status check_pointers(kn_engine *e, const kn_api_call *c) {
     return st == KN_OK ? KN_OK : kn_error_prefix(st, "options: workspace: ");
 }
 
-/* The line that would have made it work stands at the end of the sentence. */
-static kn_status add_warm_line(const kn_api_call *c, kn_status st) {
+kn_status kn_api_add_warm_line(const kn_api_call *c, kn_status st) {
+    if (st != KN_E_NOT_CACHED) return st;
     char seen[KN_ERROR_CAP];
     kn_buf line;
     snprintf(seen, sizeof seen, "%s", kn_error_message());
@@ -67,9 +67,8 @@ static kn_status make_plan(kn_engine *e, const kn_api_call *c, bool capturing, k
     bool fresh;
     KN_TRY(check_pointers(e, c));
     kn_status st = kn_plan_add(e, c->call.op, &c->problem, capturing, out, &fresh);
-    if (st == KN_E_NOT_CACHED) return add_warm_line(c, st);
     if (st == KN_OK && fresh && e->record) record(e, c);
-    return st;
+    return kn_api_add_warm_line(c, st);
 }
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */

@@ -25,6 +25,8 @@ int32_t kn_api_run(kiln_context *ctx, int op, const DLTensor *const *args, int32
 
 /** The call as one line of a warm list (JSON, no newline). */
 kn_status kn_api_record_line(const kn_api_call *c, kn_buf *out);
+/** Returns `st`; of KN_E_NOT_CACHED, the line that would have made it work is put at the end of the sentence. */
+kn_status kn_api_add_warm_line(const kn_api_call *c, kn_status st);
 
 /** KN_E_ARG naming it if there is no such operation. */
 kn_status kn_api_find_op(const char *name, const kn_op **out);

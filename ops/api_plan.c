@@ -201,7 +201,7 @@ static kn_status plan_json(kn_engine *e, const kn_op *op, const DLTensor *const 
     KN_TRY(kn_api_describe(e, op, args, n_args, options, true, &c));
     kn_status st = KN_NEW(&program, 1, "a program");
     if (st == KN_OK) st = KN_NEW(&report, 1, "a kernel's report");
-    if (st == KN_OK) st = write_plan(e, &c, flags, program, report, b);
+    if (st == KN_OK) st = kn_api_add_warm_line(&c, write_plan(e, &c, flags, program, report, b));
     kn_free(report);
     kn_free(program);
     return st;

@@ -191,6 +191,10 @@ START_TEST(strict_mode_gives_the_line_to_add) {
                     "the line to add to the warm list is {\"v\":1,\"op\":\"load_balance_backward\",\"args\":");
     const char *line = strchr(kiln_error_message(), '{');
     ck_assert_str_eq(line + strlen(line) - 2, "}}");
+    uint64_t needed;
+    ck_assert_fails(
+        kiln_plan_json(ctx, "load_balance_backward", c.args, 8, &c.options, KILN_PLAN_BUILD, NULL, 0, &needed),
+        KILN_E_NOT_CACHED, "the line to add to the warm list is {\"v\":1,");
     ck_assert_ok(kiln_context_destroy(ctx));
     lb_end(&c);
 }
