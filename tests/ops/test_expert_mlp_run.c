@@ -193,6 +193,22 @@ START_TEST(bad_ids_are_skipped_and_counted) {
 }
 END_TEST
 
+/* More ids than the gather kernel reads at once, and only the last is no token. */
+START_TEST(the_last_id_is_seen_too) {
+    open_both();
+    kn_gen_config c = config_of(1500, 1400, 8, 8);
+    kn_gen *g = make(&c);
+    kn_gen_put(g, TOKEN_INDICES, 1399, -1);
+    poison_row(g, SELECTED_TOKENS, 1399, (double)NAN);
+    poison_row(g, GATED_OUTPUT, 1399, (double)NAN);
+    run_and_check(g, fast, "the last id");
+    for (int64_t e = 0; e < 64; e++)
+        ck_assert(isfinite(kn_gen_get(g, OUT_W1, e)) && isfinite(kn_gen_get(g, OUT_W2, e)));
+    kn_gen_free(g);
+    close_both();
+}
+END_TEST
+
 /* A NaN in one row reaches its own rows and all weight gradients, no other token. */
 START_TEST(nan_stays_with_its_token) {
     open_both();
@@ -207,6 +223,26 @@ START_TEST(nan_stays_with_its_token) {
             ck_assert_int_eq(isnan(kn_gen_get(g, OUT_ROUTING, b)), b == token);
             ck_assert_int_eq(isnan(kn_gen_get(g, OUT_HIDDEN, b * 64 + 1)), b == token);
         }
+        kn_gen_free(g);
+    }
+    close_both();
+}
+END_TEST
+
+/* Columns beyond the last one have no part in <a, h>: infinity times their zeros would be no number. */
+START_TEST(infinity_stays_infinity) {
+    open_both();
+    for (int i = 0; i < 4; i++) {
+        kn_gen_config c = config_of(3, 2, 16, i & 2 ? 20 : 24);
+        c.absent = SAVED;
+        kn_gen *g = make(&c);
+        for (int arg = W1_OUTPUT; arg <= W3; arg++)
+            for (int64_t e = 0; g->args[arg] && e < kn_gen_elements(g, arg); e++)
+                kn_gen_put(g, arg, e, fabs(kn_gen_get(g, arg, e)) + 0.5);
+        int64_t token = (int64_t)kn_gen_get(g, TOKEN_INDICES, 1);
+        kn_gen_put(g, GRAD_OUTPUT, token * 16 + 3, (double)INFINITY);
+        ck_assert_ok(kn_gen_run(g, i & 1 ? portable : fast));
+        ck_assert_msg(isinf(kn_gen_get(g, OUT_ROUTING, token)), "%g", kn_gen_get(g, OUT_ROUTING, token));
         kn_gen_free(g);
     }
     close_both();
@@ -327,7 +363,9 @@ int main(void) {
     tcase_add_test(t, no_tokens_and_one);
     tcase_add_test(t, ids_at_both_ends);
     tcase_add_test(t, bad_ids_are_skipped_and_counted);
+    tcase_add_test(t, the_last_id_is_seen_too);
     tcase_add_test(t, nan_stays_with_its_token);
+    tcase_add_test(t, infinity_stays_infinity);
     tcase_add_test(t, weights_of_zero);
     tcase_add_test(t, main_gradients_add_in_fp32);
     tcase_add_test(t, repeated_rows_add_in_their_order);
