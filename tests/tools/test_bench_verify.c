@@ -247,6 +247,10 @@ START_TEST(load_balance_slices_keep_the_share_of_the_loss) {
     float *out = b.tensors.tensor[7].on_device.data, share = *loss / (float)(rows * 8);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < e; j++) out[i * e + j] = mask[i * e + j] + (tokens[j] + share);
+    kt_bench_slice slices[KT_BENCH_MAX_SLICES];
+    ck_assert_int_eq(kt_bench_slices(&b.tensors, &patterns, 8, slices), 1);
+    ck_assert_int_eq(slices[0].n['B' - 'A'] * slices[0].top_k, rows * 8);
+    kt_bench_slice_free(&slices[0]);
     kt_bench_verdict v = verify(&b);
     ck_assert_msg(v.pass, "%s", v.message);
     ck_assert_uint_lt(v.compared, (uint64_t)(rows * e));
