@@ -255,11 +255,16 @@ static uint8_t layout_of(const kn_tensor *t) {
     return contiguous(t, t->ndim - 2) ? KN_LAYOUT_COLS : KN_LAYOUT_ANY;
 }
 
+/* Rows that repeat or overlap (a stride of 0: an expanded gradient) count as aligned to nothing but their elements: a
+ * tensor map, which aligned tensors may be read through, promises rows that lie apart. */
 static uint8_t align_of(const kn_tensor *t, uint8_t layout) {
     uint64_t bits = (uintptr_t)t->data | 128;
     int inner = layout == KN_LAYOUT_ROWS ? t->ndim - 1 : layout == KN_LAYOUT_COLS ? t->ndim - 2 : -1;
-    for (int d = 0; d < t->ndim; d++)
-        if (d != inner && t->shape[d] > 1) bits |= (uint64_t)t->stride[d] * kn_dtype_size(t->dtype);
+    for (int d = 0; d < t->ndim; d++) {
+        if (d == inner || t->shape[d] <= 1) continue;
+        bool apart = inner < 0 || t->stride[d] >= t->shape[inner];
+        bits |= (apart ? (uint64_t)t->stride[d] : 1) * kn_dtype_size(t->dtype);
+    }
     return (uint8_t)__builtin_ctzll(bits);
 }
 

@@ -306,6 +306,10 @@ START_TEST(alignment_and_layout_of_the_problem) {
     ck_assert_int_eq(p.layout[W], KN_LAYOUT_COLS);
     ck_assert_int_eq(p.align_log2[W], 5); /* 16 elements of 2 bytes */
     x.t.byte_offset = 0;
+    strided(&x, STRIDE(0, 1)); /* one row for all of them */
+    ck_assert_ok(check());
+    ck_assert_ok(kn_validate_problem(&call, &p));
+    ck_assert_int_eq(p.align_log2[X], 1);
     args[Y] = NULL; /* what is absent is not accumulated into */
     ck_assert_ok(check());
     ck_assert_ok(kn_validate_problem(&call, &p));
