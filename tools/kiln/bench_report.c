@@ -67,6 +67,7 @@ void kt_bench_report_means(kt_bench *b) {
         if (mean) json_array_append_new(means, mean);
     }
     json_object_set_new(b->report, "geometric_means", means);
+    json_object_set_new(b->report, "timer", json_string(timer_name(b))); /* CUPTI may have been given up */
 }
 
 int kt_bench_report_write(const kt_bench *b, const char *path) {

@@ -91,10 +91,11 @@ static json_t *stats_json(const kt_bench_stats *s) {
                      "min", s->min);
 }
 
-static json_t *times_json(const kt_bench_times *t) {
+static json_t *times_json(const kt_bench *b, const kt_bench_times *t) {
     const kt_bench_stats *best = kt_bench_best(t);
     if (best->n == 0) return json_null();
     json_t *o = json_pack("{s:f, s:f}", "us", best->median, "iqr_us", best->q3 - best->q1);
+    if (b->gpu) json_object_set_new(o, "timer", json_string(t->span.n ? "cupti" : "events"));
     if (t->span.n) {
         json_object_set_new(o, "span", stats_json(&t->span));
         json_object_set_new(o, "kernels", json_real(t->kernels));
@@ -104,8 +105,8 @@ static json_t *times_json(const kt_bench_times *t) {
     return o;
 }
 
-static json_t *subject_json(const kt_bench_subject *s) {
-    return json_pack("{s:o, s:o}", "cold", times_json(&s->cold), "hot", times_json(&s->hot));
+static json_t *subject_json(const kt_bench *b, const kt_bench_subject *s) {
+    return json_pack("{s:o, s:o}", "cold", times_json(b, &s->cold), "hot", times_json(b, &s->hot));
 }
 
 static json_t *verdict_json(const call *k) {
@@ -134,7 +135,7 @@ static void add_result(call *k) {
         json_pack("{s:s, s:s, s:s, s:o}", "group", k->c->group, "op", k->c->op->name, "name", k->c->name, "axes", axes);
     json_object_set_new(row, "verified", verdict_json(k));
     for (size_t i = 0; i < k->n_subjects; i++) {
-        json_t *o = subject_json(&k->subject[i]);
+        json_t *o = subject_json(b, &k->subject[i]);
         if (i == 0)
             json_object_update_new(row, o);
         else if (strcmp(k->subject[i].name, "kiln_graph") == 0)

@@ -2,6 +2,7 @@
 #include "bench_time.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -172,18 +173,27 @@ int kt_bench_cut(const kt_bench_kernel *kernels, size_t n_kernels, double *spans
     return KT_GOOD;
 }
 
-static int pass_by_cupti(kt_bench_timer *t, kt_bench_subject *subjects, size_t n, pass *p, double *us, double *values) {
+/* Enqueue all under CUPTI. *trouble: what CUPTI could not do; what comes back is what the calls themselves said. */
+static int record_all(kt_bench_timer *t, kt_bench_subject *subjects, pass *p, double *us, size_t *counts,
+                      int *trouble) {
     kt_bench_kernel *kernels = NULL;
-    size_t n_kernels = 0, *counts = kt_alloc(p->calls, sizeof *counts);
+    size_t n = 0;
     p->events = false;
-    int code = kt_bench_cupti_start();
-    if (code == KT_GOOD) {
-        code = enqueue_all(t, subjects, p);
-        int stopped = kt_bench_cupti_stop(&kernels, &n_kernels);
-        if (code == KT_GOOD) code = stopped;
-    }
-    if (code == KT_GOOD) code = kt_bench_cut(kernels, n_kernels, us, counts, p->calls);
-    for (size_t s = 0; s < n && code == KT_GOOD; s++) {
+    *trouble = kt_bench_cupti_start();
+    if (*trouble != KT_GOOD) return KT_GOOD;
+    int code = enqueue_all(t, subjects, p);
+    if (code == KT_GOOD) *trouble = kt_bench_cupti_stop(&kernels, &n);
+    if (code == KT_GOOD && *trouble == KT_GOOD) *trouble = kt_bench_cut(kernels, n, us, counts, p->calls);
+    free(kernels);
+    return code;
+}
+
+/* Where CUPTI turns out not to work, that is said, and from there on times are those of events. */
+static int pass_by_cupti(kt_bench_timer *t, kt_bench_subject *subjects, size_t n, pass *p, double *us, double *values) {
+    size_t *counts = kt_alloc(p->calls, sizeof *counts);
+    int trouble, code = record_all(t, subjects, p, us, counts, &trouble);
+    bool good = code == KT_GOOD && trouble == KT_GOOD;
+    for (size_t s = 0; s < n && good; s++) {
         kt_bench_times *times = p->cold ? &subjects[s].cold : &subjects[s].hot;
         size_t found = values_of(t, p, n, s, us, values), sum = 0;
         times->span = kt_bench_stats_of(values, found);
@@ -191,7 +201,10 @@ static int pass_by_cupti(kt_bench_timer *t, kt_bench_subject *subjects, size_t n
             if (p->order[i] == s) sum += counts[i];
         times->kernels = found ? (double)sum / (double)found : 0;
     }
-    free(kernels);
+    if (code == KT_GOOD && !good) {
+        fprintf(stderr, "kiln: %s; from here on times are those of CUDA events\n", kt_message());
+        kt_bench_cupti_close();
+    }
     free(counts);
     return code;
 }

@@ -73,3 +73,10 @@ $ KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 LD_LIBRARY_PATH=$BUILD/fake/fak
 kiln: gemm, M=40 N=72 K=64: d has 1440 words that are not finite or were not written
 kiln: some results are wrong
 1
+# CUPTI that does not do what it should: said, and events are used.
+$ FAKECUPTI=refuses KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 LD_LIBRARY_PATH=$BUILD/fake/fakecupti KILN_DEVICE=cuda:0 kiln bench gemm --cases $CASES/tiny.json --case 1 --no-verify --iterations 1 -o refused.json | tail -1; grep '^ "timer"' refused.json
+kiln: cuptiActivityEnable: CUPTI says 1, a failure of the fake CUPTI; from here on times are those of CUDA events
+  geometric mean of 1: 500.00 us; floors * us
+ "timer": "events",
+$ FAKECUPTI=forgets KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 LD_LIBRARY_PATH=$BUILD/fake/fakecupti KILN_DEVICE=cuda:0 kiln bench gemm --cases $CASES/tiny.json --case 1 --no-verify --iterations 1 --cold 2>&1 >/dev/null
+kiln: CUPTI recorded no kernel of call 5; from here on times are those of CUDA events
