@@ -160,8 +160,8 @@ static kn_status fill_params(kn_engine *e, const kn_plan *plan, const kn_plan_la
     return KN_OK;
 }
 
-static kn_status launch_one(kn_engine *e, kn_plan *plan, const kn_plan_launch *l, const kn_call *call, char *workspace,
-                            void *stream, void *program) {
+static kn_status launch_one(kn_engine *e, kn_plan *plan, const kn_plan_launch *l, bool dependent, const kn_call *call,
+                            char *workspace, void *stream, void *program) {
     _Alignas(64) unsigned char params[KN_PARAM_BYTES];
     extents x;
     const kn_kernel_meta *meta = &l->kernel->info.meta;
@@ -170,7 +170,7 @@ static kn_status launch_one(kn_engine *e, kn_plan *plan, const kn_plan_launch *l
     KN_TRY(fill_params(e, plan, l, call, workspace, params));
     kn_launch_args args = {.module = l->kernel->module,
                            .grid = {l->grid[0], l->grid[1], l->grid[2]},
-                           .dependent = l->dependent,
+                           .dependent = dependent,
                            .params = params,
                            .params_len = l->params_len,
                            .stream = stream,
@@ -186,10 +186,13 @@ static kn_status launch_one(kn_engine *e, kn_plan *plan, const kn_plan_launch *l
 
 static kn_status launch_all(kn_engine *e, kn_plan *plan, const kn_call *call, char *workspace, void *stream,
                             void *program) {
+    /* The first launch follows a kernel that is not ours: it begins when that one has ended, as any kernel would. */
+    bool first = true;
     for (uint32_t i = 0; i < plan->n_launches; i++) {
         const kn_plan_launch *l = &plan->launches[i];
         if (l->grid[0] == 0 || l->grid[1] == 0 || l->grid[2] == 0) continue;
-        KN_TRY(launch_one(e, plan, l, call, workspace, stream, program));
+        KN_TRY(launch_one(e, plan, l, l->dependent && !first, call, workspace, stream, program));
+        first = false;
         kn_count(&e->count.launches, 1);
     }
     return KN_OK;

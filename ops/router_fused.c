@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 enum {
-    FORMED_TOKENS = 2048, /* up to here dz is formed in the kernel itself */
+    FORMED_TOKENS = 192,  /* up to here one launch that forms dz itself is faster than two (docs/router.md) */
     FORMED_EXPERTS = 128, /* and up to here: registers */
     FORMED_CONSUMERS = 1, /* 2 go with 8 warps that form dz: 512 threads have 128 registers each */
     FRONT_WARPS = 12,
