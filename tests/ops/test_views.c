@@ -79,6 +79,26 @@ START_TEST(tensors_lie_anywhere) {
 }
 END_TEST
 
+/* Fresh id tensors are aligned and views of them are not: that must not cost a kernel in the middle of a run. */
+START_TEST(where_ids_lie_chooses_no_kernel) {
+    kiln_counters before = {.struct_size = sizeof before}, after = before;
+    kn_gen *g = make(op_name(_i), 7);
+    ck_assert_ok(kn_gen_run(g, ctx));
+    ck_assert_ok(kiln_context_counters(ctx, &before));
+    ck_assert_uint_gt(before.kernels_built, 0);
+    for (int i = 0; i < g->op.n_args - g->op.n_outputs; i++) {
+        kn_dtype type = g->call.tensor[i].dtype;
+        for (int shift = 1; g->args[i] && (type == KN_I32 || type == KN_I64) && shift < 4; shift++) {
+            run_shifted(g, i, shift);
+            ck_assert_ok(kiln_context_counters(ctx, &after));
+            ck_assert_msg(after.kernels_built == before.kernels_built, "%s: kernels were built for %s shifted by %d",
+                          g->op.name, g->op.args[i].name, shift);
+        }
+    }
+    kn_gen_free(g);
+}
+END_TEST
+
 /* ---- one row for all --------------------------------------------------------------------------------------------- */
 
 static bool is_float(kn_dtype t) {
@@ -140,6 +160,7 @@ int main(void) {
     TCase *t = tcase_create("views");
     tcase_add_checked_fixture(t, open_context, close_context);
     tcase_add_loop_test(t, tensors_lie_anywhere, 0, n_ops());
+    tcase_add_loop_test(t, where_ids_lie_chooses_no_kernel, 0, n_ops());
     tcase_add_loop_test(t, one_row_may_stand_for_all, 0, n_ops());
     suite_add_tcase(suite, t);
     return kn_run_suite(suite);
