@@ -22,6 +22,13 @@ if ! diff <(echo "$table") "$here/symbols.txt"; then
     bad=1
 fi
 
+# The library starts no programs, ends no process, installs nothing behind its caller's back and prints nothing.
+refused='system|popen|fork|vfork|clone|exec[lv].*|posix_spawnp?|exit|_exit|atexit|signal|sigaction|setlocale|printf|puts|putchar'
+if [ -z "$sanitizer" ] && nm -D -u "$lib" | awk '{ sub(/@.*/, "", $2); print $2 }' | grep -xE "$refused"; then
+    echo "the library calls what a library must not call"
+    bad=1
+fi
+
 for file in "$lib" "$tool"; do
     allowed='linux-vdso|ld-linux|libc\.so|libm\.so|libdl\.so|libpthread\.so|librt\.so'
     [ -n "$sanitizer" ] && allowed="$allowed|libasan|libubsan|libtsan|libgcc_s|libstdc"
