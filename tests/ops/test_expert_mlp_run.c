@@ -233,7 +233,7 @@ END_TEST
 START_TEST(infinity_stays_infinity) {
     open_both();
     for (int i = 0; i < 4; i++) {
-        kn_gen_config c = config_of(3, 2, 16, i & 2 ? 20 : 24);
+        kn_gen_config c = config_of(130, 128, 16, i & 2 ? 84 : 88);
         c.absent = SAVED;
         kn_gen *g = make(&c);
         for (int arg = W1_OUTPUT; arg <= W3; arg++)
