@@ -25,7 +25,8 @@ enum {
     MAX_CHUNKS = 1024,
     CHUNK_PAIRS = 512, /* what one warp of the sort takes at least */
     STEP_PAIRS = 128,
-    SHORT_SUM = 128 /* H below which `fast` takes its first products as `balanced` does */
+    SHORT_DOT = 512, /* H below which grad_topk_weights on the input takes no bf16 */
+    SHORT_SUM = 128  /* H below which `fast` takes its first products as `balanced` does */
 };
 
 /* ---- checks ------------------------------------------------------------------------------------------------------
@@ -99,20 +100,24 @@ kn_status kn_routed_experts_describe(const kn_call *call, kn_problem *p) {
  */
 
 /* What is rounded to what: docs/routed_experts.md. */
-static kn_routed_precision choose_precision(kn_dtype in, int64_t math, int64_t hidden) {
-    kn_routed_precision q = {.rows = in, .gate_up = KN_F32, .act = KN_BF16, .dx = KN_BF16};
+static kn_routed_precision choose_precision(const kn_routed *r, int64_t math) {
+    kn_routed_precision q = {.rows = r->in, .gate_up = KN_F32, .act = KN_BF16, .dx = KN_BF16};
     q.forward_split = q.gradient_split = 1;
-    if (in ==
-        KN_F16) { /* intermediate gradients may leave its range: they are fp32, and enter products in bf16 parts */
-        q.act = q.dx = KN_F32;
-        q.gradient_split = 2;
-    } else if (in == KN_F32 && math == KILN_MATH_ACCURATE) {
+    if (r->in == KN_F32 && math == KILN_MATH_ACCURATE) {
         q.act = q.dx = KN_F32;
         q.forward_split = q.gradient_split = 3;
         q.promote = true;
-    } else if (in == KN_F32 && math == KILN_MATH_FAST && hidden >= SHORT_SUM) {
+    } else if (r->in == KN_F16) {
+        /* Intermediate gradients may leave its range: they are fp32, and enter products in bf16 parts. */
+        q.act = q.dx = KN_F32;
+        q.gradient_split = 2;
+    } else if (r->want_weights && r->on_input && r->hidden < SHORT_DOT) {
+        /* <dx', x> wants more digits than bf16 leaves, as long as its own sum does not average them out. */
+        q.rows = q.act = q.dx = KN_F32;
+        q.forward_split = q.gradient_split = 2;
+    } else if (r->in == KN_F32 && math == KILN_MATH_FAST && r->hidden >= SHORT_SUM) {
         q.rows = KN_BF16;
-    } else if (in == KN_F32) {
+    } else if (r->in == KN_F32) {
         /* balanced, and fast: in a short sum the roundings of g, u and a do not average out, and add to those of the
          * gradient products. */
         q.forward_split = 2;
@@ -147,7 +152,7 @@ static void set_up(kn_routed *r) {
     r->want_dx = r->want_hidden || (r->want_weights && r->on_input);
     r->want_partial = r->want_weights && !r->on_input;
     r->pairs = r->tokens * r->top_k;
-    r->precision = choose_precision(r->in, p->option[KN_ROUTED_MATH], r->hidden);
+    r->precision = choose_precision(r, p->option[KN_ROUTED_MATH]);
     r->fast = kn_routed_can_be_fast(r);
     if (r->fast && r->in == KN_F32) { /* what passes through TMA is rounded beforehand */
         r->precision.rows = KN_BF16;

@@ -53,13 +53,23 @@ static kn_gemm row_product(const kn_routed *r, const char *symbol, int64_t n, in
                      .epilogue = "store"};
 }
 
+/* In how many bf16 parts an operand is taken. A bf16 number is one; an f16 one is two beside others than f16. */
+static int parts_of(const kn_gemm_operand *o, int wanted) {
+    return o->dtype == KN_F32 ? wanted : (o->dtype == KN_F16 && wanted > 1 ? 2 : 1);
+}
+
+static void set_parts(kn_gemm *g, int wanted) {
+    g->a_split = parts_of(&g->segment[0].a, wanted);
+    g->b_split = parts_of(&g->segment[0].b, wanted);
+}
+
 /* g = x * gate^T, or u = x * up^T. */
 static kn_gemm gate_or_up(const kn_routed *r, bool is_gate) {
     kn_gemm g = row_product(r, is_gate ? "routed_gate" : "routed_up", r->inner, r->at.inner_map);
     g.segment[0].a = slice(r->at.x, r->precision.rows, r->hidden, true);
     g.segment[0].b = expert_matrix(r, is_gate ? KN_ROUTED_GATE : KN_ROUTED_UP, true);
     g.segment[0].k = r->hidden;
-    g.a_split = g.b_split = r->precision.forward_split;
+    set_parts(&g, r->precision.forward_split);
     g.d = slice(is_gate ? r->at.gate : r->at.up, r->precision.gate_up, r->inner, false);
     return g;
 }
@@ -69,7 +79,7 @@ static kn_gemm activation_product(const kn_routed *r) {
     g.segment[0].a = slice(r->at.dy, r->precision.rows, r->hidden, true);
     g.segment[0].b = expert_matrix(r, KN_ROUTED_DOWN, false);
     g.segment[0].k = r->hidden;
-    g.a_split = g.b_split = r->precision.forward_split;
+    set_parts(&g, r->precision.forward_split);
     g.epilogue = "routed_swiglu";
     g.epi_align_log2 = r->inner % 8 == 0 ? 4 : 0; /* workspace alone */
     return g;
@@ -83,15 +93,14 @@ static kn_gemm dx_product(const kn_routed *r) {
         g.segment[s].b = expert_matrix(r, s ? KN_ROUTED_UP : KN_ROUTED_GATE, false);
         g.segment[s].k = r->inner;
     }
-    g.a_split = g.b_split = r->precision.gradient_split;
+    set_parts(&g, r->precision.gradient_split);
     g.d = slice(r->at.dx, r->precision.dx, r->hidden, false);
     return g;
 }
 
 /* Whether the Hopper kernels can read and write what the caller has. */
 bool kn_routed_can_be_fast(const kn_routed *r) {
-    bool f32 = r->in == KN_F32 && r->precision.forward_split < 3;
-    if (r->in != KN_BF16 && !f32) return false;
+    if (r->in == KN_F16 || r->precision.act != KN_BF16) return false;
     kn_gemm da = activation_product(r), gate = gate_or_up(r, true), up = gate_or_up(r, false), dx = dx_product(r);
     return kn_gemm_rs_fits(&da, r->p, r->target) && kn_gemm_rs_fits(&gate, r->p, r->target) &&
            kn_gemm_rs_fits(&up, r->p, r->target) && kn_gemm_rs_fits(&dx, r->p, r->target);
@@ -247,22 +256,22 @@ void kn_routed_emit_activation_gradient(const kn_routed *r) {
 /* D_e[m, n] = sum over the expert's rows of left[row, m] * right[row, n] */
 static kn_gemm weight_gradient(const kn_routed *r, int output, kn_gemm_operand left, int64_t m, kn_gemm_operand right,
                                int64_t n) {
-    return (kn_gemm){.symbol = "routed_dw",
-                     .m = m,
-                     .n = n,
-                     .k_is_tokens = true,
-                     .n_segments = 1,
-                     .segment = {{left, right, r->rows}},
-                     .a_split = r->precision.gradient_split,
-                     .b_split = r->precision.gradient_split,
-                     .promote = r->precision.promote,
-                     .group = KN_GROUP_K,
-                     .n_groups = r->local,
-                     .offsets = kn_place_workspace(r->at.offsets),
-                     .offsets_dtype = KN_I32,
-                     .d = expert_matrix(r, output, false),
-                     .accumulate = kn_routed_accumulates(r, output),
-                     .epilogue = "store"};
+    kn_gemm g = {.symbol = "routed_dw",
+                 .m = m,
+                 .n = n,
+                 .k_is_tokens = true,
+                 .n_segments = 1,
+                 .segment = {{left, right, r->rows}},
+                 .promote = r->precision.promote,
+                 .group = KN_GROUP_K,
+                 .n_groups = r->local,
+                 .offsets = kn_place_workspace(r->at.offsets),
+                 .offsets_dtype = KN_I32,
+                 .d = expert_matrix(r, output, false),
+                 .accumulate = kn_routed_accumulates(r, output),
+                 .epilogue = "store"};
+    set_parts(&g, r->precision.gradient_split);
+    return g;
 }
 
 /* On Hopper gradients of one type, all added to or all not, share a launch. */

@@ -321,6 +321,41 @@ START_TEST(nan_stays_where_it_belongs) {
 }
 END_TEST
 
+/* Padding rows enter no sum: an infinite weight makes infinite gradients of its expert's rows, no NaN of 0 times it. */
+START_TEST(infinity_stays_infinity) {
+    open_both();
+    kn_gen_config c = routed_config(3, 32, 16, 3, 1);
+    c.dtype = KN_BF16;
+    kn_gen *g;
+    ck_assert_ok(kn_gen_make(&c, &g));
+    for (int64_t t = 0; t < 3; t++) kn_gen_put(g, IDS, t, (double)t);
+    kn_gen_put(g, DOWN, (1 * 32 + 7) * 16 + 5, INFINITY); /* expert 1, row 7, column 5 */
+    ck_assert_ok(kn_gen_run(g, fast));
+    for (int64_t e = 0; e < 3 * 16 * 32; e++) {
+        bool hit = e / 32 == 1 * 16 + 5;
+        ck_assert(hit ? isinf(kn_gen_get(g, OUT_GATE, e)) : isfinite(kn_gen_get(g, OUT_GATE, e)));
+        ck_assert(hit ? isinf(kn_gen_get(g, OUT_UP, e)) : isfinite(kn_gen_get(g, OUT_UP, e)));
+    }
+    kn_gen_free(g);
+    close_both();
+}
+END_TEST
+
+/* Sums of H terms are long enough for bf16 in <dx', x>: the Hopper kernels with the weight on the input. */
+START_TEST(weight_on_the_input_of_wide_rows) {
+    open_both();
+    for (int i = 0; i < 3; i++) {
+        kn_gen_config c = routed_config(21, 512, 24, 3, 2);
+        c.dtype = i == 1 ? KN_BF16 : KN_F32;
+        c.options.routed.weight_on = KILN_WEIGHT_ON_INPUT;
+        c.options.routed.math = i == 2 ? KILN_MATH_FAST : KILN_MATH_BALANCED;
+        c.options.common.accumulate = i == 0 ? 31 : 0;
+        run_config(&c, fast, "wide rows");
+    }
+    close_both();
+}
+END_TEST
+
 /* A view of `from`'s values inside a larger buffer: matrices `expert` elements apart, rows `row` apart, from `first`
  * on. */
 static void make_view(kn_gen *g, int arg, char *buffer, int64_t first, int64_t expert, int64_t row) {
@@ -446,6 +481,8 @@ int main(void) {
     tcase_add_test(t, an_expert_twice);
     tcase_add_test(t, bad_ids_are_skipped_and_counted);
     tcase_add_test(t, nan_stays_where_it_belongs);
+    tcase_add_test(t, infinity_stays_infinity);
+    tcase_add_test(t, weight_on_the_input_of_wide_rows);
     tcase_add_test(t, fused_and_interleaved_weights);
     tcase_add_test(t, repeats_and_kinds_of_kernel_agree_to_the_bit);
     tcase_add_test(t, gradients_accumulate_in_fp32);
