@@ -140,6 +140,12 @@ static void reserve_maps(kn_routed *r) {
     r->at.hidden_map = r->dx_tile == r->tile ? r->at.inner_map : reserve_map(r, r->dx_tile);
 }
 
+/* A token's rows of dx meet in routed_combine. g is dead by then: dx takes its place where it fits. */
+static void reserve_dx(kn_routed *r) {
+    bool fits = r->hidden * kn_dtype_size(r->precision.dx) <= r->inner * kn_dtype_size(r->precision.gate_up);
+    r->at.dx = !r->gate_saved && fits ? r->at.gate : reserve_rows(r, r->hidden, r->precision.dx);
+}
+
 void kn_routed_reserve_products(kn_routed *r) {
     const kn_routed_precision *q = &r->precision;
     int64_t width = q->in_parts ? 2 * r->hidden : r->hidden;
@@ -157,7 +163,7 @@ void kn_routed_reserve_products(kn_routed *r) {
     r->partials = (r->inner + 15) / 16;
     if (r->want_partial) /* a sum a row and 16 columns, added up in order at the end */
         r->at.partials = kn_routed_reserve(r, (uint64_t)r->rows * (uint64_t)r->partials * 4);
-    if (r->want_dx) r->at.dx = reserve_rows(r, r->hidden, q->dx); /* a token's rows meet in routed_combine */
+    if (r->want_dx) reserve_dx(r);
 }
 
 static void emit_map(const kn_routed *r, const kn_gemm *g, int64_t tile) {
