@@ -121,8 +121,9 @@ static void emit_rows(const kn_routed *r, const kn_gemm *const *g, int n, bool f
     for (int i = 0; i < n; i++) kn_gemm_emit(r->b, g[i], r->p, r->facts, r->target);
 }
 
+/* Without tokens too there is a row, so that every column has an address. */
 static int64_t reserve_rows(kn_routed *r, int64_t columns, kn_dtype dtype) {
-    return kn_routed_reserve(r, (uint64_t)r->rows * (uint64_t)columns * kn_dtype_size(dtype));
+    return kn_routed_reserve(r, (uint64_t)(r->rows ? r->rows : 1) * (uint64_t)columns * kn_dtype_size(dtype));
 }
 
 static int64_t reserve_map(kn_routed *r, int64_t tile_m) {

@@ -141,6 +141,9 @@ START_TEST(no_tokens_and_one) {
         c.sorted = i >> 2 & 1;
         c.dtype = i & 8 ? KN_BF16 : KN_F32;
         run_config(&c, i % 3 ? fast : portable, "few tokens");
+        c.inner = 160;
+        c.options.routed.weight_on = KILN_WEIGHT_ON_INPUT;
+        run_config(&c, i % 3 ? portable : fast, "few tokens, wide");
     }
     close_both();
 }
