@@ -1,6 +1,7 @@
 // rustc -O examples/rust/first.rs -L build/release -l kiln -C link-arg=-Wl,-rpath,$PWD/build/release -o first && ./first
 //! The smallest whole program, without crates: one backward pass on host memory, on the simulator.
-use std::ffi::{c_char, c_void, CStr, CString};
+use std::ffi::{CStr, CString};
+use std::os::raw::{c_char, c_void}; // where Rust 1.63 has them, too
 use std::ptr::{null, null_mut};
 
 #[repr(C)]

@@ -15,7 +15,7 @@ prefix=$work/moved
 libdir=$(dirname "$(find "$prefix" -name libkiln.so)")
 
 echo "-- find_package"
-cmake -S "$here/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 ||
+cmake -G Ninja -S "$here/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 ||
     { cat "$work/log"; exit 1; }
 cmake --build "$work/consumer" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 "$work/consumer/with_shared"
