@@ -15,6 +15,7 @@ kn_status kn_vfail(kn_status code, const char *fmt, va_list ap) {
     return code;
 }
 
+#undef kn_fail
 kn_status kn_fail(kn_status code, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);

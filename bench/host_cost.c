@@ -13,6 +13,7 @@
 #define _GNU_SOURCE
 #include "kiln/kiln_tools.h"
 
+#include <ftw.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,6 +147,11 @@ static void empty(const char *dir) {
     if (kiln_cache_trim(dir, 0, NULL, NULL) != KILN_OK) die(dir);
 }
 
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *where) {
+    (void)st, (void)type, (void)where;
+    return remove(path);
+}
+
 /* Everything that is measured happens in children; trimming between them is the only call of Kiln in this process. */
 static void measure_all(const char *device, const char *dir, int runs, measurement *cold, measurement *warm) {
     for (int i = 0; i < runs; i++) {
@@ -204,7 +210,5 @@ int main(int argc, char **argv) {
     measure_all(device, dir, runs, cold, warm);
     report(device, cold, warm, runs, json);
     empty(dir);
-    char command[64];
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    return system(command) == 0 ? 0 : 3;
+    return nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS) == 0 ? 0 : 3;
 }

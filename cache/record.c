@@ -14,8 +14,8 @@ static int append_line(const char *path, const char *line) {
     size_t len = strlen(line);
     char *text = kn_malloc(len + 1);
     if (!text) return ENOMEM;
-    memcpy(text, line, len);
-    text[len] = '\n';
+    memcpy(text, line, len + 1);
+    text[len] = '\n'; /* the text's end is its length */
     int fd = -1;
     /* O_NONBLOCK: a FIFO without a reader is a failure, not a hang. */
     int err = kn_open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0644, &fd);
