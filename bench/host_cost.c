@@ -105,7 +105,7 @@ static measurement measure(const char *device, const char *cache) {
     for (int i = 0; i < 1000; i++) run(&first);
     start = now_us();
     for (int i = 0; i < REPEATS; i++) run(&first);
-    m.repeat_us = (now_us() - start) / REPEATS;
+    m.repeat_us = (now_us() - start) / (double)REPEATS;
     check(kiln_stream_synchronize(ctx, NULL), "kiln_stream_synchronize");
     return m;
 }

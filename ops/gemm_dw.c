@@ -52,7 +52,7 @@ static dw_plan choose(const kn_gemm *const *g, int n, const kn_device_facts *fac
     /* B rests in its slots if an expert's rows are not far more than usual; one slot more, and the next item's B is
      * under way meanwhile. */
     double mean = (double)g[0]->segment[0].k / (double)g[0]->n_groups;
-    int64_t blocks = (int64_t)ceil((mean + 3 * sqrt(mean)) / BK) + 1;
+    int64_t blocks = (int64_t)ceil((mean + 3 * sqrt(mean)) / (double)BK) + 1;
     c.slots = blocks < MIN_SLOTS ? MIN_SLOTS : (blocks > MAX_SLOTS ? MAX_SLOTS : blocks);
     /* Added to, 16-bit numbers must be read: a bulk copy would round what it adds first. */
     c.bulk = g[0]->d.dtype == KN_F32 || !g[0]->accumulate;

@@ -130,7 +130,7 @@ static int64_t tiles_of(const candidate *c, const kn_gemm *g) {
 
 /* Bytes of an operand that come from memory: a large one is not wholly found in the L2 by all tiles that share it. */
 static double operand_bytes(const kn_gemm *g, int64_t extent, int64_t sharing_tiles) {
-    double k = (double)k_blocks(g) * K_BLOCK, bytes = 2 * k * (double)extent;
+    double k = (double)(k_blocks(g) * K_BLOCK), bytes = 2 * k * (double)extent;
     if (bytes < LARGE_OPERAND) return bytes;
     return bytes * (1 + REREAD * (double)(sharing_tiles > 4 ? 3 : sharing_tiles - 1));
 }
@@ -145,7 +145,7 @@ static double output_bytes(const kn_gemm *g) {
  */
 static double block_clocks(const candidate *c, const kn_gemm *g, double waves) {
     double bm = tile_rows(c), bn = c->bn;
-    double tensor = bm * bn / 32 * (c->coop ? COOP : 1), feed = (bm + bn) * 2 * K_BLOCK / L2_BYTES;
+    double tensor = bm * bn / 32 * (c->coop ? COOP : 1), feed = (bm + bn) * 2 * (double)K_BLOCK / L2_BYTES;
     double blk = tensor > feed ? tensor : feed, worst = blk;
     const kn_gemm_operand *operand[2] = {&g->segment[0].a, &g->segment[0].b};
     int64_t extent[2] = {g->m, g->n}, tile[2] = {c->swap ? c->bn : tile_rows(c), c->swap ? tile_rows(c) : c->bn};

@@ -98,7 +98,8 @@ static uint32_t parse_dtypes(const char *text) {
     while (*text) {
         const char *name;
         size_t n = next_name(&text, &name), i = 0;
-        while (i < sizeof names / sizeof *names && (strlen(names[i].name) != n || memcmp(names[i].name, name, n))) i++;
+        while (i < sizeof names / sizeof *names && (strlen(names[i].name) != n || memcmp(names[i].name, name, n) != 0))
+            i++;
         must(i < sizeof names / sizeof *names);
         mask |= names[i].mask;
     }
