@@ -57,8 +57,8 @@ static uint64_t u64_at(const seen_launch *l, size_t offset) {
 static void every_binding(kn_program_builder *b) {
     int kernel;
     kn_params_set(kn_add_kernel(b, "all.ptxt", &kernel), "N", 1);
-    int64_t slice = kn_add_workspace(b, 100);
-    slice = kn_add_workspace(b, 8);
+    kn_add_workspace(b, 100);
+    int64_t slice = kn_add_workspace(b, 8);
     kn_map_spec map = {
         .arg = B, .offset_bytes = 32, .map = {.rank = 2, .stride = {1, 2, 3, 4}}, .stride_dim = {0, -1, -1, -1}};
     int m = kn_add_map(b, &map);
