@@ -158,7 +158,8 @@ START_TEST(activation_derivatives) {
     static const kn_ref_act acts[] = {{1, (double)INFINITY, 0}, {1.702, 7, 1}, {1, 10, 0}, {-0.7, 3, 0.5}};
     for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++) {
         for (int n = 0; n < 961; n++) {
-            double gate = -11.6 + 0.75 * (n % 31), up = -11.7 + 0.75 * (n / 31), h = 1e-5;
+            int i_gate = n % 31, i_up = n / 31;
+            double gate = -11.6 + 0.75 * i_gate, up = -11.7 + 0.75 * i_up, h = 1e-5;
             kn_ref_act_parts p = kn_ref_act_eval(&acts[i], (kn_ref_num){gate, fabs(gate)}, (kn_ref_num){up, fabs(up)});
             double dg = p.g_clamped ? 0 : p.up.x * p.dsilu.x, du = p.u_clamped ? 0 : p.silu.x;
             double want_g = (activate(&acts[i], gate + h, up) - activate(&acts[i], gate - h, up)) / (2 * h);

@@ -248,8 +248,7 @@ static kn_dtype choose_dtype(const kn_gen *g, int arg) {
 /* Compact strides, with a gap behind each row, and the last two axes swapped where asked. */
 static void set_strides(kn_gen *g, int arg) {
     kn_tensor *t = &g->call.tensor[arg];
-    int order[5], n = t->ndim;
-    for (int d = 0; d < n; d++) order[d] = d;
+    int order[5] = {0, 1, 2, 3, 4}, n = t->ndim;
     if (n >= 2 && g->config.swapped >> arg & 1) {
         order[n - 1] = n - 2;
         order[n - 2] = n - 1;
