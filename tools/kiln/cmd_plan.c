@@ -21,6 +21,7 @@ typedef struct plan_call {
     json_t *settings_json, *plan;
     void *options;
     kt_tensors tensors;
+    char of_arch[64]; /* the device that --arch means */
 } plan_call;
 
 /* Optional inputs that a call usually has: the others come with --with. */
@@ -139,13 +140,12 @@ static void print_plan(const plan_call *c) {
 }
 
 static int run(plan_call *c) {
-    char device[64];
     if (c->arch && c->device) return kt_fail(KT_USAGE, "--arch and --device exclude each other");
     if (c->arch) {
         /* Both know the architecture's reference device; the simulator's kernels are PTX, the other's machine code. */
         bool machine_code = c->dump && !c->no_assembler;
-        snprintf(device, sizeof device, "%s:%s", machine_code ? "offline" : "sim", c->arch);
-        c->device = device;
+        snprintf(c->of_arch, sizeof c->of_arch, "%s:%s", machine_code ? "offline" : "sim", c->arch);
+        c->device = c->of_arch;
     }
     if (c->operands.n < 1) return kt_fail(KT_USAGE, "kiln plan needs an operation; \"kiln ops\" lists them");
     c->op = kt_op_find(c->operands.item[0]);
