@@ -49,7 +49,11 @@ need_library() {
 }
 
 need_nvjitlink() { need_library libnvJitLink nvidia-nvjitlink KILN_LIBNVJITLINK; }
-need_nvrtc() { need_library libnvrtc nvidia-cuda-nvrtc KILN_LIBNVRTC; }
+need_nvrtc() {
+    need_library libnvrtc nvidia-cuda-nvrtc KILN_LIBNVRTC || return 1
+    # It opens a second library of its folder, which it would not find in a program with sanitizers.
+    [ -z "${KILN_LIBNVRTC:-}" ] || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${KILN_LIBNVRTC%/*}
+}
 
 # build PRESET [cmake arguments]: configure and build. On a terminal with progress, else silent unless it fails.
 build() {
