@@ -1,0 +1,28 @@
+/* ops/gemm_cost: how the TMA + wgmma kernel may make a product, and which way is the cheapest.
+ *
+ * A candidate is a tile, a way to share it, and which operand is wgmma's A ("swap": the weights, so that a ragged
+ * number of tokens is padded to a multiple of 8 alone). Candidates are ranked by an analytic cost in clocks of one
+ * multiprocessor, from what an H200 was measured to do (docs/gemm.md): 4096 FLOP a clock, what the L2 and the memory
+ * deliver, whole waves of tiles, a first tile's latency and an epilogue. No candidate changes a bit of the result. */
+#ifndef KN_OPS_GEMM_COST_H
+#define KN_OPS_GEMM_COST_H
+
+#include "ops/gemm_internal.h"
+
+enum { KN_GEMM_SM90_K_BLOCK = 64 };
+
+typedef struct kn_gemm_candidate {
+    bool swap, coop;
+    int mb, bn;
+} kn_gemm_candidate;
+
+static inline int kn_gemm_sm90_tile_rows(const kn_gemm_candidate *c) {
+    return 64 * c->mb * (c->coop ? 2 : 1);
+}
+/** k blocks in flight. */
+int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts);
+int64_t kn_gemm_sm90_tiles(const kn_gemm_candidate *c, const kn_gemm *g);
+/** The cheapest candidate for these products in one launch, on `sms` multiprocessors. */
+kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_device_facts *facts, double sms);
+
+#endif
