@@ -129,7 +129,7 @@ static int list_candidates(const kn_gemm *g, kn_gemm_candidate *out) {
 }
 
 kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_device_facts *facts, double sms) {
-    candidate all[MAX_CANDIDATES], best = {false, false, 2, 128};
+    kn_gemm_candidate all[MAX_CANDIDATES], best = {false, false, 2, 128};
     double best_cost = -1;
     int count = list_candidates(g[0], all);
     for (int i = 0; i < count; i++) {
