@@ -45,8 +45,11 @@ kn_status kn_api_add_warm_line(const kn_api_call *c, kn_status st) {
     kn_buf line;
     snprintf(seen, sizeof seen, "%s", kn_error_message());
     kn_buf_init(&line, 1 << 20);
-    if (kn_api_record_line(c, &line) == KN_OK)
-        kn_fail(st, "%s; the line to add to the warm list is %s", seen, line.data);
+    /* The line is of use only whole: the sentence before it gives way. 128 bytes are for what callers put in front. */
+    static const char lead[] = "; the line to add to the warm list is ";
+    size_t taken = 128 + sizeof lead;
+    if (kn_api_record_line(c, &line) == KN_OK && taken + line.len < sizeof seen)
+        kn_fail(st, "%.*s%s%s", (int)(sizeof seen - taken - line.len), seen, lead, line.data);
     else
         kn_fail(st, "%s", seen);
     kn_buf_free(&line);

@@ -94,6 +94,24 @@ static void add_params(kn_buf *b, const kn_params *params) {
     kn_buf_add_char(b, '}');
 }
 
+/* What names a kernel, without a line of it being expanded: equal keys are one kernel. */
+static kn_status add_kernel_name(kn_engine *e, const kn_kernel_spec *spec, kn_buf *b) {
+    const kn_key_inputs in = {.template_name = spec->template_name,
+                              .target = e->backend->target->name,
+                              .params = &spec->params,
+                              .expand_flags = e->expand_flags,
+                              .ptx = e->backend->runs_ptx};
+    kn_key key;
+    char hex[33];
+    KN_TRY(kn_kernel_key(&in, &key));
+    kn_digest_hex(kn_hash(key.bytes.data, key.bytes.len), hex);
+    kn_key_free(&key);
+    kn_buf_addf(b, "{\"template\":\"%s\",\"key\":\"%s\"", spec->template_name, hex);
+    add_params(b, &spec->params);
+    kn_buf_add_char(b, '}');
+    return KN_OK;
+}
+
 static void add_kernel(kn_buf *b, const kn_kernel_spec *spec, const kernel_report *r) {
     const kn_kernel_meta *m = &r->info.meta;
     const kn_asm_report *a = &r->info.report;
@@ -143,13 +161,14 @@ static uint64_t floor_ns(const kn_engine *e, const kn_program *p) {
     return (uint64_t)(1e9 * (bytes_s > flops_s ? bytes_s : flops_s));
 }
 
-static void add_header(kn_buf *b, kn_engine *e, const kn_api_call *c, const kn_program *program, bool generic) {
+static void add_header(kn_buf *b, kn_engine *e, const kn_api_call *c, const kn_program *program, bool generic,
+                       uint32_t flags) {
     uint64_t ns = floor_ns(e, program);
     kn_buf_addf(b, "{\"op\":\"%s\",\"device\":", c->call.op->name);
     kn_buf_add_json(b, e->backend->facts.name);
     kn_buf_addf(b, ",\"kind\":\"%s\",\"target\":\"%s\",\"shapes\":\"%s\"", e->backend->ops->kind,
                 e->backend->target->name, generic ? "generic" : "exact");
-    add_assembler(b);
+    if (!(flags & KILN_PLAN_LIST)) add_assembler(b);
     add_u64(b, "workspace_bytes", program->workspace_bytes);
     add_u64(b, "floor_bytes", (uint64_t)program->floor_bytes);
     add_u64(b, "floor_flops", (uint64_t)program->floor_flops);
@@ -168,18 +187,25 @@ static bool variant_of(kn_engine *e, const kn_api_call *c) {
     return generic;
 }
 
+static kn_status write_kernel(kn_engine *e, const kn_kernel_spec *spec, uint32_t flags, kernel_report *report,
+                              kn_buf *b) {
+    if (flags & KILN_PLAN_LIST) return add_kernel_name(e, spec, b);
+    memset(report, 0, sizeof *report);
+    KN_TRY(flags & KILN_PLAN_BUILD ? build(e, spec, report) : look(e, spec, report));
+    add_kernel(b, spec, report);
+    return KN_OK;
+}
+
 static kn_status write_plan(kn_engine *e, const kn_api_call *c, uint32_t flags, kn_program *program,
                             kernel_report *report, kn_buf *b) {
     kn_problem p = c->problem;
     p.generic = variant_of(e, c);
     KN_TRY(kn_plan_program(e, c->call.op, &p, program));
-    add_header(b, e, c, program, p.generic);
+    add_header(b, e, c, program, p.generic, flags);
     kn_buf_add(b, ",\"kernels\":[");
     for (uint32_t i = 0; i < program->n_kernels; i++) {
-        memset(report, 0, sizeof *report);
-        KN_TRY(flags & KILN_PLAN_BUILD ? build(e, &program->kernel[i], report) : look(e, &program->kernel[i], report));
         if (i) kn_buf_add_char(b, ',');
-        add_kernel(b, &program->kernel[i], report);
+        KN_TRY(write_kernel(e, &program->kernel[i], flags, report, b));
     }
     kn_buf_add(b, "],\"launches\":[");
     for (uint32_t i = 0; i < program->n_launches; i++) {
@@ -197,7 +223,8 @@ static kn_status plan_json(kn_engine *e, const kn_op *op, const DLTensor *const 
     kn_api_call c;
     kn_program *program = NULL;
     kernel_report *report = NULL;
-    KN_REQUIRE((flags & ~KILN_PLAN_BUILD) == 0, KN_E_ARG, "flags is 0x%x; wanted KILN_PLAN_BUILD (1) or 0", flags);
+    KN_REQUIRE(flags <= KILN_PLAN_LIST, KN_E_ARG, "flags is 0x%x; wanted KILN_PLAN_BUILD (1), KILN_PLAN_LIST (2) or 0",
+               flags);
     KN_TRY(kn_api_describe(e, op, args, n_args, options, true, &c));
     kn_status st = KN_NEW(&program, 1, "a program");
     if (st == KN_OK) st = KN_NEW(&report, 1, "a kernel's report");

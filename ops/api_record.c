@@ -3,8 +3,9 @@
  *     {"v":1,"op":"load_balance_backward","args":{"grad_expert_mask":{"dtype":"f32","shape":[130,100]},...},
  *      "options":{"top_k":3}}
  *
- * An argument's "strides" (elements) stand there if they are not compact, its "align" if its address is a multiple of
- * fewer than 128 bytes. Options that have their default are left out. */
+ * Choices stand there as their names, or as true and false. An argument's "strides" (elements) stand there if they are
+ * not compact, its "align" if its address is a multiple of fewer than 128 bytes. Options that have their default are
+ * left out. */
 #include "ops/api_call.h"
 
 #include <math.h>
@@ -63,6 +64,16 @@ static void add_args(kn_buf *out, const kn_call *call) {
     kn_buf_add_char(out, '}');
 }
 
+/* The name of choice `v`; what no name stands for was refused before. */
+static void add_choice(kn_buf *out, const char *choices, int64_t v) {
+    while (v-- > 0) choices = strchr(choices, ',') + 1;
+    size_t n = strcspn(choices, ",");
+    bool truth = strncmp(choices, "true", n) == 0 || strncmp(choices, "false", n) == 0;
+    if (!truth) kn_buf_add_char(out, '"');
+    kn_buf_add_n(out, choices, n);
+    if (!truth) kn_buf_add_char(out, '"');
+}
+
 static void add_option(kn_buf *out, const kn_option_info *info, const unsigned char *field, bool *first) {
     int32_t i32 = 0;
     int64_t i64 = 0;
@@ -84,6 +95,8 @@ static void add_option(kn_buf *out, const kn_option_info *info, const unsigned c
         kn_buf_add_json(out, text);
     else if (info->type == 'd')
         add_f64(out, f64);
+    else if (*info->choices)
+        add_choice(out, info->choices, i64);
     else
         kn_buf_add_i64(out, i64);
 }

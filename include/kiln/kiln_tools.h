@@ -52,8 +52,9 @@ KILN_API int32_t kiln_check(const char *op, const DLTensor *const *args, int32_t
 /* ---- plans ------------------------------------------------------------------------------------------------------ */
 
 /** The plan for these tensors (data is not looked at) as JSON: kernels with parameters, PTX lines, registers, spills,
- *  shared memory, grid, cache result; workspace, bytes, FLOP, floor. flags: KILN_PLAN_BUILD builds and loads, otherwise
- *  only expands and, where an assembler is at hand, assembles. *needed = bytes of the text with its NUL.
+ *  shared memory, grid, cache result; workspace, bytes, FLOP, floor. flags: KILN_PLAN_BUILD builds and loads;
+ * KILN_PLAN_LIST only names the kernels [template, key, params]; 0 expands and, where an assembler is at hand,
+ * assembles. *needed = bytes of the text with its NUL.
  *
  *  Fields: op, device, kind, target, shapes ("exact", "generic"), note, workspace_bytes, floor_bytes, floor_flops,
  * floor_us (0: unknown device), assembler ("" if there is none, and why in assembler_reason), record (the line for warm
@@ -62,6 +63,7 @@ KILN_API int32_t kiln_check(const char *op, const DLTensor *const *args, int32_t
  * or "not looked for")]; launches [kernel (an index), grid [3], dependent]. What only an assembler knows is null where
  * there is none. */
 #define KILN_PLAN_BUILD 1u
+#define KILN_PLAN_LIST 2u /* equal keys are one kernel; fast: some microseconds a kernel */
 KILN_API int32_t kiln_plan_json(kiln_context *ctx, const char *op, const DLTensor *const *args, int32_t n_args,
                                 const void *options, uint32_t flags, char *buf, uint64_t cap, uint64_t *needed);
 

@@ -112,6 +112,7 @@ static void write_codes(FILE *out) {
     CODE(KILN_E_INTERNAL)
     CODE(KILN_PREPARE_ONLY)
     CODE(KILN_PLAN_BUILD)
+    CODE(KILN_PLAN_LIST)
     CODE(KILN_TRUE)
     CODE(KILN_FALSE)
 }

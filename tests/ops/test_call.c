@@ -212,6 +212,11 @@ START_TEST(json_of_plan_and_cache) {
     ck_assert_ptr_nonnull(strstr(text, "\"cache\":\"not looked for\""));
     ck_assert_ptr_nonnull(strstr(text, "\"template\":\"load_balance.ptxt\""));
     ck_assert_uint_eq(counters_of(ctx).kernels_loaded, 0);
+    uint64_t expanding = counters_of(ctx).expand_ns;
+    ck_assert_ok(kiln_plan_json(ctx, "load_balance_backward", c.args, 8, &c.options, KILN_PLAN_LIST, text, sizeof text,
+                                &needed));
+    ck_assert_ptr_nonnull(strstr(text, "\"kernels\":[{\"template\":\"load_balance.ptxt\",\"key\":\""));
+    ck_assert_uint_eq(counters_of(ctx).expand_ns, expanding);
     ck_assert_ok(kiln_plan_json(ctx, "load_balance_backward", c.args, 8, &c.options, KILN_PLAN_BUILD, text, sizeof text,
                                 &needed));
     ck_assert_ptr_nonnull(strstr(text, "\"cache\":\"built\""));
