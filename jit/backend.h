@@ -23,9 +23,11 @@ typedef struct kn_device_facts {
     uint32_t smem_per_sm;
     uint64_t l2_bytes;
     uint64_t memory_bytes;
-    double hbm_bytes_per_s;  /* copy rate to plan with; 0 = unknown */
-    double bf16_flops;       /* sustained tensor rate to plan with; 0 = unknown */
-    uint32_t driver_version; /* 13000; 0 without a driver */
+    double hbm_bytes_per_s;         /* copy rate to plan with; 0 = unknown */
+    double bf16_flops;              /* sustained tensor rate to plan with; 0 = unknown */
+    uint32_t driver_version;        /* 13000; 0 without a driver */
+    const struct kn_tuning *tuning; /* measured choices (jit/tuning.h) that planners follow; NULL: none. A context's,
+                                       not a machine's: backends leave it NULL */
 } kn_device_facts;
 
 typedef struct kn_module kn_module; /* one loaded kernel */

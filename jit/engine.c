@@ -6,6 +6,7 @@
 #include "jit/kernel.h"
 #include "jit/launch.h"
 #include "jit/plan.h"
+#include "jit/tuning.h"
 
 #include <string.h>
 
@@ -48,6 +49,9 @@ static kn_status create(kn_engine *e, const kn_engine_options *o) {
     kn_backend *b = e->backend;
     KN_TRY(read_settings(e, o));
     e->facts = b->facts;
+    const char *tuning = o->tuning ? o->tuning : kn_env(KN_ENV_TUNING);
+    if (tuning && *tuning) KN_TRY(kn_tuning_read(tuning, e->facts.name, &e->tuning));
+    e->facts.tuning = e->tuning;
     e->extents = strcmp(b->ops->kind, "sim") == 0;
     const kn_cache_options cache = {.dir = o->cache_dir,
                                     .read_only = o->cache_read_only,
@@ -94,5 +98,6 @@ void kn_engine_destroy(kn_engine *e) {
     e->backend->ops->destroy(e->backend);
     kn_free(e->record);
     kn_free(e->dump);
+    kn_tuning_free(e->tuning);
     kn_free(e);
 }

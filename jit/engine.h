@@ -25,6 +25,7 @@ typedef struct kn_engine_options {
     const char *cache_dir, *cache_read_only;
     int64_t cache_max_bytes;
     const char *record;
+    const char *tuning;
 } kn_engine_options;
 
 /* Counters since creation; relaxed atomics, each right by itself. */
@@ -43,7 +44,8 @@ typedef struct kn_engine {
     bool extents; /* the backend wants to know what a launch may touch */
     uint32_t sm_limit, expand_flags;
     uint32_t max_modules, max_plans;
-    char *record, *dump; /* NULL: off */
+    char *record, *dump;      /* NULL: off */
+    struct kn_tuning *tuning; /* what facts.tuning shows; NULL: none */
     struct kn_kernel_table *kernels;
     struct kn_plan_table *plans;
     struct kn_workspaces *workspaces;

@@ -61,6 +61,8 @@ void kn_plan_pin(kn_engine *e, kn_plan *plan);
 
 /** Run the operation's planner. p->generic chooses the variant. *out is zeroed first; it is large: allocate it. */
 kn_status kn_plan_program(const kn_engine *e, const kn_op *op, const kn_problem *p, kn_program *out);
+/** The same, and how the program's products were chosen: see kn_program.explain. */
+kn_status kn_plan_explain(const kn_engine *e, const kn_op *op, const kn_problem *p, kn_program *out, kn_buf *explain);
 /** Which variants a call of `p` may use, as the shape policy stands: bit 0 exact, bit 1 generic. */
 uint32_t kn_plan_variants(const kn_engine *e, const kn_op *op);
 

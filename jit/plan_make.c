@@ -31,8 +31,9 @@ static kn_status check_launch(const kn_op *op, const kn_program *program, const 
     return KN_OK;
 }
 
-kn_status kn_plan_program(const kn_engine *e, const kn_op *op, const kn_problem *p, kn_program *out) {
+kn_status kn_plan_explain(const kn_engine *e, const kn_op *op, const kn_problem *p, kn_program *out, kn_buf *explain) {
     memset(out, 0, sizeof *out);
+    out->explain = explain;
     KN_TRY(op->plan(p, &e->facts, e->backend->target, out));
     for (uint32_t i = 0; i < out->n_kernels; i++) KN_TRY(out->kernel[i].params.status);
     for (uint32_t i = 0; i < out->n_launches; i++) KN_TRY(check_launch(op, out, &out->launch[i]));
@@ -42,6 +43,10 @@ kn_status kn_plan_program(const kn_engine *e, const kn_op *op, const kn_problem 
                    KN_E_INTERNAL, "tensor map %u lies outside of the workspace or the arguments", i);
     }
     return KN_OK;
+}
+
+kn_status kn_plan_program(const kn_engine *e, const kn_op *op, const kn_problem *p, kn_program *out) {
+    return kn_plan_explain(e, op, p, out, NULL);
 }
 
 /* ---- parameter blocks -------------------------------------------------------------------------------------------- */

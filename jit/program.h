@@ -11,9 +11,11 @@
 #ifndef KN_JIT_PROGRAM_H
 #define KN_JIT_PROGRAM_H
 
+#include "base/buf.h"
 #include "base/status.h"
 #include "jit/backend.h"
 #include "jit/expand.h"
+#include "jit/tuning.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -108,6 +110,7 @@ typedef struct kn_launch_spec {
     uint8_t kernel;   /* index into kn_program.kernel */
     bool dependent;   /* programmatic dependent launch on the launch before */
     uint32_t grid[3]; /* a zero anywhere: nothing to do, the launch is skipped */
+    double floor_bytes; /* what this launch must move at least, for reports; 0: not said */
     uint32_t n_bind;
     kn_binding bind[KN_MAX_BINDINGS];
 } kn_launch_spec;
@@ -126,7 +129,8 @@ typedef struct kn_program {
     uint64_t workspace_bytes;
     /* The least the hardware must do, for `kiln plan` and the benchmarks. */
     double floor_bytes, floor_flops;
-    char note[256]; /* the planner's choice in words */
+    char note[256];  /* the planner's choice in words */
+    kn_buf *explain; /* receives JSON objects, a comma between them: how every product was chosen; NULL: nobody asks */
 } kn_program;
 
 /* Builders for planners. Errors are sticky in kn_program_builder.status. */

@@ -209,7 +209,8 @@ int32_t kiln_context_create(const char *device, const kiln_context_options *opti
                                   .cache_dir = o.cache_dir,
                                   .cache_read_only = o.cache_read_only,
                                   .cache_max_bytes = o.cache_max_bytes,
-                                  .record = o.record};
+                                  .record = o.record,
+                                  .tuning = o.tuning};
     kn_backend *backend = NULL;
     kn_engine *e = NULL;
     KN_TRY(kn_context_backend(device, &backend));

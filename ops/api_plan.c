@@ -197,10 +197,10 @@ static kn_status write_kernel(kn_engine *e, const kn_kernel_spec *spec, uint32_t
 }
 
 static kn_status write_plan(kn_engine *e, const kn_api_call *c, uint32_t flags, kn_program *program,
-                            kernel_report *report, kn_buf *b) {
+                            kernel_report *report, kn_buf *explain, kn_buf *b) {
     kn_problem p = c->problem;
     p.generic = variant_of(e, c);
-    KN_TRY(kn_plan_program(e, c->call.op, &p, program));
+    KN_TRY(kn_plan_explain(e, c->call.op, &p, program, flags & KILN_PLAN_EXPLAIN ? explain : NULL));
     add_header(b, e, c, program, p.generic, flags);
     kn_buf_add(b, ",\"kernels\":[");
     for (uint32_t i = 0; i < program->n_kernels; i++) {
@@ -212,9 +212,18 @@ static kn_status write_plan(kn_engine *e, const kn_api_call *c, uint32_t flags, 
         const kn_launch_spec *l = &program->launch[i];
         kn_buf_addf(b, "%s{\"kernel\":%u", i ? "," : "", l->kernel);
         add_dims(b, "grid", l->grid);
-        kn_buf_addf(b, ",\"dependent\":%s}", l->dependent ? "true" : "false");
+        kn_buf_addf(b, ",\"dependent\":%s", l->dependent ? "true" : "false");
+        if (l->floor_bytes > 0) add_u64(b, "floor_bytes", (uint64_t)l->floor_bytes);
+        kn_buf_add_char(b, '}');
     }
-    kn_buf_add(b, "]}");
+    kn_buf_add_char(b, ']');
+    if (flags & KILN_PLAN_EXPLAIN) {
+        KN_TRY(kn_buf_status(explain));
+        kn_buf_add(b, ",\"products\":[");
+        kn_buf_add(b, explain->data);
+        kn_buf_add_char(b, ']');
+    }
+    kn_buf_add_char(b, '}');
     return KN_OK;
 }
 
@@ -223,12 +232,16 @@ static kn_status plan_json(kn_engine *e, const kn_op *op, const DLTensor *const 
     kn_api_call c;
     kn_program *program = NULL;
     kernel_report *report = NULL;
-    KN_REQUIRE(flags <= KILN_PLAN_LIST, KN_E_ARG, "flags is 0x%x; wanted KILN_PLAN_BUILD (1), KILN_PLAN_LIST (2) or 0",
+    KN_REQUIRE((flags & ~KILN_PLAN_EXPLAIN) <= KILN_PLAN_LIST, KN_E_ARG,
+               "flags is 0x%x; wanted KILN_PLAN_BUILD (1), KILN_PLAN_LIST (2) or 0, and KILN_PLAN_EXPLAIN (4) or not",
                flags);
+    kn_buf explain;
+    kn_buf_init(&explain, 1 << 24);
     KN_TRY(kn_api_describe(e, op, args, n_args, options, true, &c));
     kn_status st = KN_NEW(&program, 1, "a program");
     if (st == KN_OK) st = KN_NEW(&report, 1, "a kernel's report");
-    if (st == KN_OK) st = kn_api_add_warm_line(&c, write_plan(e, &c, flags, program, report, b));
+    if (st == KN_OK) st = kn_api_add_warm_line(&c, write_plan(e, &c, flags, program, report, &explain, b));
+    kn_buf_free(&explain);
     kn_free(report);
     kn_free(program);
     return st;

@@ -17,6 +17,7 @@ static const double COOP = 1.03;                             /* consumers that s
 static const double L2_BYTES = 62;        /* a clock, of one multiprocessor, neighbours reading the same tiles */
 static const double HBM_BYTES = 2300;     /* a clock, of the device */
 static const double OUTSIDE_ROW = 3.8;    /* a row of a K-major box that lies outside of its matrix */
+static const double OVERLAP = 0.05;       /* of the shorter of computing and moving, which the longer does not hide */
 static const double REREAD = 0.4;         /* of a large operand, for each further tile that shares it, up to three */
 static const double LARGE_OPERAND = 32e6; /* bytes that the L2 does not keep */
 
@@ -27,7 +28,7 @@ static const struct {
     int mb, bn;
 } shapes[] = {{false, 2, 128}, {false, 1, 256}, {false, 2, 64}, {false, 1, 128}, {false, 1, 64},
               {true, 1, 256},  {true, 1, 192},  {true, 1, 128}, {false, 1, 32},  {false, 2, 32}};
-enum { MAX_CANDIDATES = 256, MAX_PARTS = 64 };
+enum { MAX_PARTS = 64 };
 
 static int64_t k_blocks(const kn_gemm *g) {
     int64_t n = 0;
@@ -45,13 +46,16 @@ int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_d
     return n > MAX_STAGES ? MAX_STAGES : (int)n;
 }
 
-static bool is_legal(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, const kn_device_facts *facts) {
+/* Why the kernel cannot make the products this way; NULL: it can. */
+static const char *refusal(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, const kn_device_facts *facts) {
     const kn_gemm_operand *columns = c->swap ? &g[0]->segment[0].a : &g[0]->segment[0].b;
-    if (!columns->depth_contiguous && c->bn % 64 != 0) return false;
-    if (c->swap && n > 1) return false;
+    if (!columns->depth_contiguous && c->bn % 64 != 0)
+        return "an operand that is not contiguous along k is read 64 columns at a time";
+    if (c->swap && n > 1) return "several products in a launch are not swapped";
     int most = g[0]->most_accumulators[c->swap];
-    if (most && c->mb * c->bn / 2 > most) return false;
-    return kn_gemm_sm90_stages(c, g[0], facts) >= 3;
+    if (most && c->mb * c->bn / 2 > most) return "the epilogue needs the registers of so many accumulators";
+    if (kn_gemm_sm90_stages(c, g[0], facts) < 3) return "shared memory for less than three k blocks";
+    return NULL;
 }
 
 int64_t kn_gemm_sm90_tiles(const kn_gemm_candidate *c, const kn_gemm *g) {
@@ -72,69 +76,110 @@ static double output_bytes(const kn_gemm *g) {
     return kn_dtype_size(g->d.dtype) * (g->accumulate ? 2.0 : 1.0);
 }
 
-/* Clocks a k block takes in the tiles that set the pace: those over the edge of a K-major operand, in short launches.
- */
-static double block_clocks(const kn_gemm_candidate *c, const kn_gemm *g, double waves) {
-    double bm = kn_gemm_sm90_tile_rows(c), bn = c->bn;
-    double tensor = bm * bn / 32 * (c->coop ? COOP : 1), feed = (bm + bn) * 2 * (double)KN_GEMM_SM90_K_BLOCK / L2_BYTES;
-    double blk = tensor > feed ? tensor : feed, worst = blk;
+/* Clocks in which the L2 delivers a k block in the tiles that set the pace: those over the edge of a K-major operand,
+ * in short launches. `block`: what a whole tile takes. */
+static double feed_clocks(const kn_gemm_candidate *c, const kn_gemm *g, double waves, double block) {
+    double feed = (double)(kn_gemm_sm90_tile_rows(c) + c->bn) * 2 * KN_GEMM_SM90_K_BLOCK / L2_BYTES, worst = feed;
     const kn_gemm_operand *operand[2] = {&g->segment[0].a, &g->segment[0].b};
-    int64_t extent[2] = {g->m, g->n},
-            tile[2] = {c->swap ? c->bn : kn_gemm_sm90_tile_rows(c), c->swap ? kn_gemm_sm90_tile_rows(c) : c->bn};
+    int64_t rows = kn_gemm_sm90_tile_rows(c), extent[2] = {g->m, g->n};
+    int64_t tile[2] = {c->swap ? c->bn : rows, c->swap ? rows : c->bn};
     for (int i = 0; i < 2; i++) {
         int64_t tiles = kn_ceil_div(extent[i], tile[i]);
         double outside = (double)(tiles * tile[i] - extent[i]);
         double edge = feed + outside * (OUTSIDE_ROW - 2 * KN_GEMM_SM90_K_BLOCK / L2_BYTES);
-        if (!operand[i]->depth_contiguous || edge <= blk) continue;
-        edge = waves <= 2 ? edge : blk + (edge - blk) / (double)tiles;
+        if (!operand[i]->depth_contiguous || edge <= block) continue;
+        edge = waves <= 2 ? edge : block + (edge - block) / (double)tiles;
         if (edge > worst) worst = edge;
     }
     return worst;
 }
 
-/* Clocks until the last tile is stored. */
-static double cost_of(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, double sms) {
-    double tiles = 0, tile = 0, bytes = 0;
-    for (int i = 0; i < n; i++) tiles += (double)kn_gemm_sm90_tiles(c, g[i]);
-    double waves = (double)kn_ceil_div((int64_t)tiles, (int64_t)sms);
+/* A tile of all products' average, in clocks of the tensor core and of the L2, and the bytes that all move. */
+typedef struct work {
+    double tensor, feed, tile, bytes;
+} work;
+
+static work work_of(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, double tiles, double waves) {
+    work w = {0};
+    double rows = kn_gemm_sm90_tile_rows(c), tensor = rows * c->bn / 32 * (c->coop ? COOP : 1);
+    double inside = (rows + c->bn) * 2 * KN_GEMM_SM90_K_BLOCK / L2_BYTES;
     for (int i = 0; i < n; i++) {
         int64_t tiles_m = kn_ceil_div(g[i]->m, c->swap ? c->bn : kn_gemm_sm90_tile_rows(c));
         int64_t tiles_n = kn_ceil_div(g[i]->n, c->swap ? kn_gemm_sm90_tile_rows(c) : c->bn);
-        tile += (double)kn_gemm_sm90_tiles(c, g[i]) / tiles * (double)k_blocks(g[i]) * block_clocks(c, g[i], waves);
-        bytes += operand_bytes(g[i], g[i]->m, tiles_n) + operand_bytes(g[i], g[i]->n, tiles_m);
-        bytes += output_bytes(g[i]) * (double)g[i]->m * (double)g[i]->n;
+        double feed = feed_clocks(c, g[i], waves, tensor > inside ? tensor : inside);
+        double blocks = (double)kn_gemm_sm90_tiles(c, g[i]) / tiles * (double)k_blocks(g[i]);
+        w.tensor += blocks * tensor;
+        w.feed += blocks * feed;
+        w.tile += blocks * (tensor > feed ? tensor : feed);
+        w.bytes += operand_bytes(g[i], g[i]->m, tiles_n) + operand_bytes(g[i], g[i]->n, tiles_m);
+        w.bytes += output_bytes(g[i]) * (double)g[i]->m * (double)g[i]->n;
     }
+    return w;
+}
+
+kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, double sms) {
+    double tiles = 0;
+    for (int i = 0; i < n; i++) tiles += (double)kn_gemm_sm90_tiles(c, g[i]);
+    double waves = (double)kn_ceil_div((int64_t)tiles, (int64_t)sms);
+    work w = work_of(c, g, n, tiles, waves);
     double epilogue = EPILOGUE + EPILOGUE_128X128 * kn_gemm_sm90_tile_rows(c) * c->bn / 16384;
     /* Ping-pong hides all epilogues but the last, unless they are longer than a tile's products. */
-    double between = c->coop ? tile + epilogue : (tile > epilogue ? tile : epilogue);
-    double compute = (waves - 1) * between + tile + epilogue, memory = bytes / HBM_BYTES;
+    double between = c->coop ? w.tile + epilogue : (w.tile > epilogue ? w.tile : epilogue);
+    double compute = (waves - 1) * between + w.tile + epilogue, memory = w.bytes / HBM_BYTES;
     double longer = compute > memory ? compute : memory, shorter = compute > memory ? memory : compute;
-    return FIRST_TILE + longer + 0.05 * shorter;
+    return (kn_gemm_cost){.tiles = tiles,
+                          .waves = waves,
+                          .tensor = waves * w.tensor,
+                          .l2 = waves * w.feed,
+                          .hbm = memory,
+                          .epilogues = compute - waves * w.tile,
+                          .clocks = FIRST_TILE + longer + OVERLAP * shorter};
+}
+
+static bool same(const kn_gemm_candidate *a, const kn_gemm_candidate *b) {
+    return a->swap == b->swap && a->coop == b->coop && a->mb == b->mb && a->bn == b->bn;
+}
+
+static int add(kn_gemm_candidate *out, int n, kn_gemm_candidate c) {
+    for (int i = 0; i < n; i++)
+        if (same(&out[i], &c)) return n;
+    out[n] = c;
+    return n + 1;
 }
 
 /* Tiles that may suit the product, those of the table first. */
 static int list_candidates(const kn_gemm *g, kn_gemm_candidate *out) {
     int n = 0;
     for (size_t i = 0; i < 2 * sizeof shapes / sizeof shapes[0]; i++)
-        out[n++] = (kn_gemm_candidate){i % 2 != 0, shapes[i / 2].coop, shapes[i / 2].mb, shapes[i / 2].bn};
+        n = add(out, n, (kn_gemm_candidate){i % 2 != 0, shapes[i / 2].coop, shapes[i / 2].mb, shapes[i / 2].bn});
     for (int64_t parts = 1; parts <= MAX_PARTS; parts++) {
         int64_t rows = kn_ceil_div(kn_ceil_div(g->m, parts), 8) * 8;
         if (rows > 256 || rows < 16) continue;
         int bn = (int)rows;
-        out[n++] = (kn_gemm_candidate){true, false, 1, bn};
-        out[n++] = (kn_gemm_candidate){true, true, 1, bn};
-        if (bn <= 128) out[n++] = (kn_gemm_candidate){true, false, 2, bn};
+        n = add(out, n, (kn_gemm_candidate){true, false, 1, bn});
+        n = add(out, n, (kn_gemm_candidate){true, true, 1, bn});
+        if (bn <= 128) n = add(out, n, (kn_gemm_candidate){true, false, 2, bn});
     }
     return n;
 }
 
-kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_device_facts *facts, double sms) {
-    kn_gemm_candidate all[MAX_CANDIDATES], best = {false, false, 2, 128};
-    double best_cost = -1;
+int kn_gemm_sm90_candidates(const kn_gemm *const *g, int n, const kn_device_facts *facts,
+                            kn_gemm_ranked out[KN_GEMM_MAX_CANDIDATES]) {
+    kn_gemm_candidate all[KN_GEMM_MAX_CANDIDATES];
+    double sms = facts->multiprocessors ? facts->multiprocessors : 1;
+    int count = list_candidates(g[0], all);
+    for (int i = 0; i < count; i++)
+        out[i] = (kn_gemm_ranked){all[i], kn_gemm_sm90_cost(&all[i], g, n, sms), refusal(&all[i], g, n, facts)};
+    return count;
+}
+
+kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_device_facts *facts) {
+    kn_gemm_candidate all[KN_GEMM_MAX_CANDIDATES], best = {false, false, 2, 128};
+    double sms = facts->multiprocessors ? facts->multiprocessors : 1, best_cost = -1;
     int count = list_candidates(g[0], all);
     for (int i = 0; i < count; i++) {
-        if (!is_legal(&all[i], g, n, facts)) continue;
-        double cost = cost_of(&all[i], g, n, sms);
+        if (refusal(&all[i], g, n, facts)) continue;
+        double cost = kn_gemm_sm90_cost(&all[i], g, n, sms).clocks;
         if (best_cost < 0 || cost < best_cost) {
             best_cost = cost;
             best = all[i];

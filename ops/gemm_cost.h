@@ -9,7 +9,7 @@
 
 #include "ops/gemm_internal.h"
 
-enum { KN_GEMM_SM90_K_BLOCK = 64 };
+enum { KN_GEMM_SM90_K_BLOCK = 64, KN_GEMM_MAX_CANDIDATES = 256 };
 
 typedef struct kn_gemm_candidate {
     bool swap, coop;
@@ -22,7 +22,25 @@ static inline int kn_gemm_sm90_tile_rows(const kn_gemm_candidate *c) {
 /** k blocks in flight. */
 int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts);
 int64_t kn_gemm_sm90_tiles(const kn_gemm_candidate *c, const kn_gemm *g);
-/** The cheapest candidate for these products in one launch, on `sms` multiprocessors. */
-kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_device_facts *facts, double sms);
+
+/* Clocks of one multiprocessor: what its tensor cores and the L2 need for all its tiles (the longer of both counts,
+ * tile by tile), the memory for all bytes, and what epilogues add that nothing hides. */
+typedef struct kn_gemm_cost {
+    double tiles, waves;
+    double tensor, l2, hbm, epilogues;
+    double clocks; /* until the last tile is stored */
+} kn_gemm_cost;
+kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, double sms);
+
+typedef struct kn_gemm_ranked {
+    kn_gemm_candidate c;
+    kn_gemm_cost cost;
+    const char *refused; /* why the kernel cannot make the products this way; NULL: it can */
+} kn_gemm_ranked;
+/** All candidates for these products in one launch, in no order, no two alike; how many. */
+int kn_gemm_sm90_candidates(const kn_gemm *const *g, int n, const kn_device_facts *facts,
+                            kn_gemm_ranked out[KN_GEMM_MAX_CANDIDATES]);
+/** The cheapest one. */
+kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_device_facts *facts);
 
 #endif

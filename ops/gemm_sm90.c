@@ -1,6 +1,6 @@
 /* ops/gemm_sm90: plans products on the TMA + wgmma kernel, ptx_templates/gemm_sm90.ptxt: bf16 and f16, aligned, on
  * sm_90a. Which tile and how it is shared: ops/gemm_cost. */
-#include "ops/gemm_cost.h"
+#include "ops/gemm_choice.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -138,7 +138,7 @@ void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, co
                        const kn_device_facts *facts) {
     int64_t sms = facts->multiprocessors ? facts->multiprocessors : 1;
     /* A limit on the grid must not change the tile: it is planned for the whole device. */
-    kn_gemm_candidate c = kn_gemm_sm90_choose(g, n, facts, (double)sms);
+    kn_gemm_candidate c = kn_gemm_sm90_pick(b, g, n, facts);
     if (p->sm_limit && p->sm_limit < sms) sms = p->sm_limit;
     int64_t tiles = 0;
     for (int i = 0; i < n; i++) tiles += kn_gemm_sm90_tiles(&c, g[i]);

@@ -128,6 +128,7 @@ typedef struct kiln_context_options {
     const char *cache_read_only; /* ':'-separated packs and directories; NULL = KILN_CACHE_RO */
     int64_t cache_max_bytes;     /* 0 = KILN_CACHE_MAX */
     const char *record;          /* file for new problems; NULL = KILN_RECORD */
+    const char *tuning;          /* file of `kiln tune` to follow; NULL = KILN_TUNING; "" = none */
 } kiln_context_options;
 
 /** device: "auto" (the GPU if there is one, else the simulator), "cuda:N", "sim" (= "sim:sm_90a"), "sim:sm_80", "null"

@@ -61,8 +61,14 @@ KILN_API int32_t kiln_check(const char *op, const DLTensor *const *args, int32_t
  * lists); kernels [name, template, params {name: value}, threads [3], cluster [3], smem_bytes, ptx_lines, ptx_version,
  *  ptx_digest, registers, spill_bytes, stack_bytes, remarks, remark, expand_us, assemble_us, cache ("built", "cached"
  * or "not looked for")]; launches [kernel (an index), grid [3], dependent]. What only an assembler knows is null where
- * there is none. */
+ * there is none.
+ *
+ *  products (KILN_PLAN_EXPLAIN) [product, path, sizes, key (what a tuning file calls it), chosen, by ("cost", "tuning",
+ * "rule": there is one way, for the reason given in reason), candidates [name, frame, tile [2], swap, stages, tiles,
+ * waves, and in clocks of one multiprocessor tensor, l2, hbm, epilogues, clocks (together; us of them), refused (why it
+ * is not possible)], the cheapest first]. */
 #define KILN_PLAN_BUILD 1u
+#define KILN_PLAN_EXPLAIN 4u /* beside one of the others: how every product was chosen, as "products" */
 #define KILN_PLAN_LIST 2u /* equal keys are one kernel; fast: some microseconds a kernel */
 KILN_API int32_t kiln_plan_json(kiln_context *ctx, const char *op, const DLTensor *const *args, int32_t n_args,
                                 const void *options, uint32_t flags, char *buf, uint64_t cap, uint64_t *needed);

@@ -43,6 +43,7 @@ static void write_context_options(FILE *out) {
     FIELD(kiln_context_options, cache_read_only)
     FIELD(kiln_context_options, cache_max_bytes)
     FIELD(kiln_context_options, record)
+    FIELD(kiln_context_options, tuning)
 }
 
 static void write_tools(FILE *out) {
@@ -113,6 +114,7 @@ static void write_codes(FILE *out) {
     CODE(KILN_PREPARE_ONLY)
     CODE(KILN_PLAN_BUILD)
     CODE(KILN_PLAN_LIST)
+    CODE(KILN_PLAN_EXPLAIN)
     CODE(KILN_TRUE)
     CODE(KILN_FALSE)
 }
