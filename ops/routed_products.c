@@ -111,14 +111,24 @@ static kn_gemm_rs stream_how(const kn_routed *r, bool forward) {
         .products = forward && r->precision.in_parts ? 3 : 1, .fp32 = r->in == KN_F32, .low_bytes = r->low_bytes};
 }
 
+/* Reports set a launch's time beside the bytes of the weights, or of their gradients, that it cannot do without. */
+static void set_launch_floor(const kn_routed *r, const kn_gemm_operand *matrix, int times) {
+    kn_program *out = r->b->program;
+    if (out->n_launches == 0) return;
+    out->launch[out->n_launches - 1].floor_bytes +=
+        times * (double)r->local * (double)r->inner * (double)r->hidden * kn_dtype_size(matrix->dtype);
+}
+
 /* Products of rows, n of the same tokens; `forward`: x and dy may be in parts. */
 static void emit_rows(const kn_routed *r, const kn_gemm *const *g, int n, bool forward) {
     if (r->fast) {
         kn_gemm_rs how = stream_how(r, forward);
         kn_gemm_rs_emit(r->b, g, n, &how, forward ? r->tile : r->dx_tile, r->p, r->facts);
-        return;
     }
-    for (int i = 0; i < n; i++) kn_gemm_emit(r->b, g[i], r->p, r->facts, r->target);
+    for (int i = 0; i < n; i++) {
+        if (!r->fast) kn_gemm_emit(r->b, g[i], r->p, r->facts, r->target);
+        if (r->rows > 0) set_launch_floor(r, &g[i]->segment[0].b, g[i]->n_segments);
+    }
 }
 
 /* Without tokens too there is a row, so that every column has an address. */
@@ -295,6 +305,7 @@ static void emit_fast_gradients(const kn_routed *r, const kn_gemm *g, int n) {
         }
         if (members > 0) kn_gemm_dw_emit(r->b, group, members, r->p, r->facts);
         if (!done[i]) kn_gemm_emit(r->b, &g[i], r->p, r->facts, r->target);
+        set_launch_floor(r, &g[i].d, (members ? members : 1) * (g[i].accumulate ? 2 : 1));
         done[i] = true;
     }
 }
@@ -313,7 +324,10 @@ void kn_routed_emit_weight_gradients(const kn_routed *r) {
         emit_fast_gradients(r, g, n);
         return;
     }
-    for (int i = 0; i < n; i++) kn_gemm_emit(r->b, &g[i], r->p, r->facts, r->target);
+    for (int i = 0; i < n; i++) {
+        kn_gemm_emit(r->b, &g[i], r->p, r->facts, r->target);
+        set_launch_floor(r, &g[i].d, g[i].accumulate ? 2 : 1);
+    }
 }
 
 void kn_routed_emit_dx(const kn_routed *r) {

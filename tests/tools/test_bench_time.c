@@ -38,6 +38,20 @@ START_TEST(cuts_a_recording_at_the_marks) {
 }
 END_TEST
 
+/* A kernel counts from the end of the one before, however early it started; one that ends earlier adds nothing. */
+START_TEST(steps_add_up_to_the_span) {
+    const kt_bench_kernel k[] = {{0, 900, true},       {1000, 4000, false},  {2000, 9000, false},  {2500, 8000, false},
+                                 {9500, 10000, false}, {20000, 21000, true}, {30000, 31500, false}};
+    static const double wanted[] = {0, 3, 5, 0, 1, 0, 1.5};
+    double steps[7], spans[2];
+    size_t counts[2];
+    kt_bench_steps(k, 7, steps);
+    for (int i = 0; i < 7; i++) ck_assert_double_eq(steps[i], wanted[i]);
+    ck_assert_int_eq(kt_bench_cut(k, 7, spans, counts, 2), KT_GOOD);
+    ck_assert_double_eq(spans[0], steps[1] + steps[2] + steps[3] + steps[4]);
+}
+END_TEST
+
 START_TEST(refuses_a_recording_that_is_not_whole) {
     const kt_bench_kernel k[] = {{0, 1, true}, {2, 3, false}, {4, 5, true}, {6, 7, false}, {8, 9, true}};
     double spans[4];
@@ -125,6 +139,7 @@ int main(void) {
     TCase *t = tcase_create("bench_time");
     tcase_add_test(t, medians_and_quartiles);
     tcase_add_test(t, cuts_a_recording_at_the_marks);
+    tcase_add_test(t, steps_add_up_to_the_span);
     tcase_add_test(t, refuses_a_recording_that_is_not_whole);
     tcase_add_test(t, scans_on_the_device_as_on_the_host);
     tcase_add_test(t, scan_finds_what_is_not_finite);

@@ -131,6 +131,31 @@ static void peer_cell(kt_table *t, const json_t *row) {
     kt_table_cell(t, "%s", text);
 }
 
+/* Of an operation that says what its launches must move: what they took. */
+static void print_steps(const json_t *row) {
+    const json_t *steps = json_object_get(row, "steps");
+    static const char *const head[] = {"kernel", ">us", ">floor us", ">of floor", ">TB/s"};
+    size_t i, told = 0;
+    json_t *step;
+    json_array_foreach(steps, i, step) told += json_object_get(step, "floor_us") != NULL;
+    if (told == 0) return;
+    kt_table t = kt_table_begin(5, head);
+    json_array_foreach(steps, i, step) {
+        double us = kt_json_number(step, "us", 0), floor_us = kt_json_number(step, "floor_us", 0);
+        kt_table_cell(&t, "%s", kt_json_text(step, "kernel", "?"));
+        kt_table_cell(&t, "%.1f", us);
+        if (floor_us > 0 && us > 0) {
+            kt_table_cell(&t, "%.1f", floor_us);
+            kt_table_cell(&t, "%.2f", us / floor_us);
+            kt_table_cell(&t, "%.2f", 1e-6 * kt_json_number(step, "floor_bytes", 0) / us);
+        } else {
+            for (int empty = 0; empty < 3; empty++) kt_table_cell(&t, "-");
+        }
+    }
+    printf("\n  %s, launch by launch\n", kt_json_text(row, "name", ""));
+    kt_table_end(&t, 4);
+}
+
 void kt_bench_print_group(const kt_bench *b, const char *group) {
     static const char *const head[] = {"case",     ">cold us",  ">hot us",    ">floor us", ">of floor", ">TB/s",
                                        ">TFLOP/s", ">launches", ">workspace", "check",     "peers, us"};
@@ -153,6 +178,9 @@ void kt_bench_print_group(const kt_bench *b, const char *group) {
     }
     printf("\n%s\n", group);
     kt_table_end(&t, 2);
+    json_array_foreach(json_object_get(b->report, "cases"), i, row) {
+        if (strcmp(kt_json_text(row, "group", ""), group) == 0) print_steps(row);
+    }
     json_array_foreach(means, i, row) {
         if (strcmp(kt_json_text(row, "group", ""), group) != 0) continue;
         printf("  geometric mean of %d: %.2f us; floors %.2f us", (int)kt_json_number(row, "cases", 0),

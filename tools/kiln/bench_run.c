@@ -109,6 +109,28 @@ static json_t *subject_json(const kt_bench *b, const kt_bench_subject *s) {
     return json_pack("{s:o, s:o}", "cold", times_json(b, &s->cold), "hot", times_json(b, &s->hot));
 }
 
+/* What each launch of Kiln's own call took, beside the least that its bytes take. */
+static json_t *steps_json(const call *k, const kt_bench_times *times) {
+    json_t *steps = json_array(), *launch;
+    size_t i, n = 0;
+    json_array_foreach(json_object_get(k->plan, "launches"), i, launch) {
+        const json_t *grid = json_object_get(launch, "grid");
+        bool skipped = false;
+        for (size_t d = 0; d < 3; d++) skipped |= json_integer_value(json_array_get(grid, d)) == 0;
+        if (skipped || n == times->n_steps) continue;
+        const json_t *kernels = json_object_get(k->plan, "kernels");
+        const json_t *kernel = json_array_get(kernels, (size_t)kt_json_number(launch, "kernel", 0));
+        double bytes = kt_json_number(launch, "floor_bytes", 0);
+        json_t *step = json_pack("{s:s, s:f}", "kernel", kt_json_text(kernel, "name", "?"), "us", times->step[n++]);
+        if (bytes > 0) {
+            json_object_set_new(step, "floor_bytes", json_real(bytes));
+            json_object_set_new(step, "floor_us", json_real(1e6 * bytes / k->bench->bytes_per_s));
+        }
+        json_array_append_new(steps, step);
+    }
+    return steps;
+}
+
 static json_t *verdict_json(const call *k) {
     if (!k->verified) return json_null();
     const kt_bench_verdict *v = &k->verdict;
@@ -154,6 +176,7 @@ static void add_result(call *k) {
     }
     json_object_set_new(row, "launches",
                         json_integer((json_int_t)json_array_size(json_object_get(k->plan, "launches"))));
+    if (times->n_steps) json_object_set_new(row, "steps", steps_json(k, times));
     json_object_set_new(row, "workspace_bytes", json_incref(json_object_get(k->plan, "workspace_bytes")));
     json_object_set_new(row, "plan", json_string(kt_json_text(k->plan, "note", "")));
     json_array_append_new(json_object_get(b->report, "cases"), row);

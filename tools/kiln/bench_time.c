@@ -108,7 +108,8 @@ typedef struct pass {
     const size_t *order;
     size_t calls;
     bool cold, events;
-    double *host; /* us a call */
+    double *host;  /* us a call */
+    double *steps; /* one a record of CUPTI's */
 } pass;
 
 static int enqueue_all(kt_bench_timer *t, kt_bench_subject *subjects, const pass *p) {
@@ -173,6 +174,38 @@ int kt_bench_cut(const kt_bench_kernel *kernels, size_t n_kernels, double *spans
     return KT_GOOD;
 }
 
+void kt_bench_steps(const kt_bench_kernel *kernels, size_t n_kernels, double *steps) {
+    uint64_t end = 0;
+    for (size_t i = 0; i < n_kernels; i++) {
+        const kt_bench_kernel *k = &kernels[i];
+        if (k->mark || i == 0 || kernels[i - 1].mark) end = k->start_ns;
+        steps[i] = !k->mark && k->end_ns > end ? (double)(k->end_ns - end) * 1e-3 : 0;
+        if (!k->mark && k->end_ns > end) end = k->end_ns;
+    }
+}
+
+/* What the whole recording says of one subject's kernels. */
+static void find_steps(const kt_bench_timer *t, const pass *p, size_t n, size_t subject, const size_t *counts,
+                       kt_bench_times *times) {
+    size_t first = t->warm_up * n, kernels = 0, found = 0;
+    for (size_t i = first; i < p->calls; i++) {
+        if (p->order[i] != subject) continue;
+        if (kernels && kernels != counts[i]) return;
+        kernels = counts[i];
+    }
+    if (kernels == 0 || kernels > KT_BENCH_MAX_STEPS) return;
+    double *values = kt_alloc(kernels * p->calls, sizeof *values);
+    size_t at = 0; /* the record: a mark before each call's kernels */
+    for (size_t i = 0; i < p->calls; at += 1 + counts[i], i++) {
+        if (i < first || p->order[i] != subject) continue;
+        for (size_t k = 0; k < kernels; k++) values[k * p->calls + found] = p->steps[at + 1 + k];
+        found++;
+    }
+    for (size_t k = 0; k < kernels; k++) times->step[k] = kt_bench_stats_of(values + k * p->calls, found).median;
+    times->n_steps = kernels;
+    free(values);
+}
+
 /* Enqueue all under CUPTI. *trouble: what CUPTI could not do; what comes back is what the calls themselves said. */
 static int record_all(kt_bench_timer *t, kt_bench_subject *subjects, pass *p, double *us, size_t *counts,
                       int *trouble) {
@@ -184,6 +217,10 @@ static int record_all(kt_bench_timer *t, kt_bench_subject *subjects, pass *p, do
     int code = enqueue_all(t, subjects, p);
     if (code == KT_GOOD) *trouble = kt_bench_cupti_stop(&kernels, &n);
     if (code == KT_GOOD && *trouble == KT_GOOD) *trouble = kt_bench_cut(kernels, n, us, counts, p->calls);
+    if (code == KT_GOOD && *trouble == KT_GOOD) {
+        p->steps = kt_alloc(n, sizeof *p->steps);
+        kt_bench_steps(kernels, n, p->steps);
+    }
     free(kernels);
     return code;
 }
@@ -200,12 +237,14 @@ static int pass_by_cupti(kt_bench_timer *t, kt_bench_subject *subjects, size_t n
         for (size_t i = t->warm_up * n; i < p->calls; i++)
             if (p->order[i] == s) sum += counts[i];
         times->kernels = found ? (double)sum / (double)found : 0;
+        find_steps(t, p, n, s, counts, times);
     }
     if (code == KT_GOOD && !good) {
         fprintf(stderr, "kiln: %s; from here on times are those of CUDA events\n", kt_message());
         kt_bench_cupti_close();
     }
     free(counts);
+    free(p->steps);
     return code;
 }
 

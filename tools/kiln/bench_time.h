@@ -16,11 +16,17 @@ typedef struct kt_bench_stats {
 /** Sorts `values`. */
 kt_bench_stats kt_bench_stats_of(double *values, size_t n);
 
+enum { KT_BENCH_MAX_STEPS = 64 };
+
 typedef struct kt_bench_times {
     kt_bench_stats span;   /* us, by CUPTI; n = 0 without it */
     kt_bench_stats events; /* us, by events, or by the host's clock where there is no GPU */
     kt_bench_stats host;   /* us of the calling thread until the call returns */
     double kernels;        /* a call, as CUPTI saw them */
+    /* What each kernel of a call added to the span: medians of the time from the end of the one before (the first: from
+     * its start) to its own. None without CUPTI, or if calls differ in their kernels. */
+    size_t n_steps;
+    double step[KT_BENCH_MAX_STEPS];
 } kt_bench_times;
 
 /** What stands for a call: the span where there is one. */
@@ -56,5 +62,8 @@ int kt_bench_copy_rate(kt_bench_timer *t, double *bytes_per_s);
 /** Cut a recording into calls: kernels between a mark and the next one. spans[i] and counts[i]: call i's span in us and
  * its kernels. KT_ENVIRONMENT when there are not exactly n calls or one of them is empty. */
 int kt_bench_cut(const kt_bench_kernel *kernels, size_t n_kernels, double *spans, size_t *counts, size_t n);
+
+/** steps[i]: what the i-th record adds to its call's span, in us; 0 for marks and what ends before an earlier one. */
+void kt_bench_steps(const kt_bench_kernel *kernels, size_t n_kernels, double *steps);
 
 #endif

@@ -80,3 +80,7 @@ kiln: cuptiActivityEnable: CUPTI says 1, a failure of the fake CUPTI; from here 
  "timer": "events",
 $ FAKECUPTI=forgets KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 LD_LIBRARY_PATH=$BUILD/fake/fakecupti KILN_DEVICE=cuda:0 kiln bench gemm --cases $CASES/tiny.json --case 1 --no-verify --iterations 1 --cold 2>&1 >/dev/null
 kiln: CUPTI recorded no kernel of call 5; from here on times are those of CUDA events
+# What the launches of a large operation took, one after the other, beside what their weights' bytes take.
+$ ASAN_OPTIONS=detect_leaks=0 KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 LD_LIBRARY_PATH=$BUILD/fake/fakecupti KILN_DEVICE=cuda:0 kiln bench routed_experts_backward --cases $CASES/tiny.json --case 1 --no-verify --iterations 1 --cold -o routed.json | grep -cE '^ +kiln_routed.*[0-9]'; grep -c '"floor_us"' routed.json
+*
+*
