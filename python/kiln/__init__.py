@@ -8,13 +8,20 @@
                               grad_load_balance_loss=np.full(1, 2, np.float32),
                               training=np.ones(1, bool), grad_expert_mask_out=out, top_k=2)
 
-Every operation of the library is a method of Context: tensors and options are keyword arguments, named as in
-include/kiln/kiln_abi.def; a tensor is a numpy array, a torch tensor, or anything with __dlpack__ whose memory the context's
-device can read; outputs are passed in; tensors that are left out are absent. `accumulate` is a list of outputs to add to,
-`stream` a CUstream as an integer. Failures raise kiln.Error with the library's sentence.
+Every operation of the library is a method of Context: help(kiln.Context.router_backward). Tensors are numpy arrays, torch
+tensors, or whatever else has DLPack, an array interface or a buffer. Failures raise kiln.Error with the library's sentence.
+Needs nothing but Python and libkiln.so. More: docs/python.md.
 """
 
-from ._context import Context, Error, version
-from ._tensor import bfloat16
+from ._context import Context, context_for, environment, version
+from ._errors import (AlignError, ArgumentError, CaptureError, DeviceError, DtypeError, Error, NotCachedError,
+                      OverlapError, ShapeError, SimulatorError, UnavailableError, UnsupportedError, WorkspaceError)
+from ._tensor import Spec, bfloat16
 
-__all__ = ["Context", "Error", "bfloat16", "version"]
+__version__ = version()
+__all__ = ["AlignError", "ArgumentError", "CaptureError", "Context", "DeviceError", "DtypeError", "Error",
+           "NotCachedError", "OverlapError", "ShapeError", "SimulatorError", "Spec", "UnavailableError",
+           "UnsupportedError", "WorkspaceError", "bfloat16", "context_for", "environment", "version"]
+for _name in __all__:  # one name for a thing, in messages too
+    if isinstance(globals()[_name], type):
+        globals()[_name].__module__ = __name__

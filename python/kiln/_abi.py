@@ -1,90 +1,129 @@
-"""The library and its interface table: kiln_abi.def, parsed, and libkiln.so, opened with ctypes."""
+"""The library and its interface table: libkiln.so, opened with ctypes, and kiln_abi.def, parsed."""
 
 import ctypes
 import os
 import re
 from pathlib import Path
 
+ABI_VERSION = 1
+
 _here = Path(__file__).resolve().parent
+_tree = _here.parent.parent  # the source tree, when the package lies in one
 
 
-def _find(names):
-    for name in names:
-        if name and Path(name).exists():
-            return str(name)
-    raise OSError("libkiln.so is not beside this package, and KILN_LIBRARY does not name it")
+def _open_library():
+    """The library that KILN_LIBRARY names, or the one in the package (a wheel), of the source tree, of the system."""
+    named = os.environ.get("KILN_LIBRARY")
+    if named:
+        return ctypes.CDLL(named)
+    for path in (_here / "libkiln.so", _tree / "build/release/libkiln.so"):
+        if path.exists():
+            return ctypes.CDLL(str(path))
+    try:
+        return ctypes.CDLL("libkiln.so.0")
+    except OSError as e:
+        raise OSError(f"libkiln.so is not in {_here} (where a wheel has it), KILN_LIBRARY does not name it, and the system"
+                      f" does not know libkiln.so.0 ({e})") from None
 
 
-def _root_candidates(relative):
-    """Beside the package (a wheel), or in the source tree."""
-    return [_here / Path(relative).name, _here.parent.parent / relative]
+def _table_text():
+    for path in (_here / "kiln_abi.def", _tree / "include/kiln/kiln_abi.def"):
+        if path.exists():
+            return path.read_text()
+    raise OSError(f"kiln_abi.def is neither in {_here} nor in {_tree / 'include/kiln'}")
 
 
 class Arg:
-    """One tensor of an operation: name, role (in, optional, out), dtypes and shape as in the table."""
+    """One tensor of an operation: name, role (in, optional, out), dtypes, shape and layout as in the table."""
 
-    def __init__(self, name, role, dtypes, shape):
-        self.name, self.role, self.dtypes, self.shape = name, role, dtypes, shape
+    def __init__(self, name, role, dtypes, shape, layout):
+        self.name, self.role, self.dtypes, self.shape, self.layout = name, role, dtypes, shape, layout
 
 
 class Option:
-    """One field of an operation's options: name (a dot in it becomes _), ctypes type, default, names of its values."""
+    """One field of an operation's options. A dot in the table's name is an underscore in Python: activation_alpha."""
 
     types = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "f64": ctypes.c_double, "str": ctypes.c_char_p}
 
     def __init__(self, name, kind, default, choices):
-        self.name, self.type, self.default = name.replace(".", "_"), self.types[kind], default
+        self.field, self.name = name, name.replace(".", "_")
+        self.kind, self.type = kind, self.types[kind]
         self.choices = choices.split(",") if choices else None
+        self.is_bool = self.choices == ["true", "false"]
+        if self.is_bool:
+            self.default = default == "true"
+        elif self.choices:
+            self.default = self.choices[int(default)]
+        elif kind == "str":
+            self.default = default or None
+        else:
+            self.default = (float if kind == "f64" else int)(default)
 
     def value(self, given):
-        if self.choices and isinstance(given, str):
+        """What the C struct holds for `given`."""
+        if self.is_bool:
+            return 0 if given else 1  # KILN_TRUE is 0, so that a zeroed struct holds the defaults
+        if self.choices:
             if given not in self.choices:
                 raise ValueError(f"{self.name} is {given!r}; wanted one of {', '.join(self.choices)}")
             return self.choices.index(given)
-        if self.choices == ["true", "false"]:
-            return 0 if given else 1
-        return given.encode() if isinstance(given, str) else given
+        if self.kind == "str":
+            return given.encode() if given is not None else None
+        return given
+
+
+class CommonOptions(ctypes.Structure):
+    """kiln_common_options."""
+    _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("accumulate", ctypes.c_uint64),
+                ("workspace", ctypes.c_void_p), ("workspace_bytes", ctypes.c_uint64)]
+
+
+class ContextOptions(ctypes.Structure):
+    """kiln_context_options."""
+    _fields_ = [("struct_size", ctypes.c_uint32), ("on_miss", ctypes.c_int32), ("shapes", ctypes.c_int32),
+                ("path", ctypes.c_int32), ("sm_limit", ctypes.c_int32), ("max_modules", ctypes.c_int32),
+                ("cache_dir", ctypes.c_char_p), ("cache_read_only", ctypes.c_char_p),
+                ("cache_max_bytes", ctypes.c_int64), ("record", ctypes.c_char_p)]
 
 
 class Operation:
+    """One operation of the table."""
+
     def __init__(self, name):
         self.name, self.args, self.options = name, [], []
 
-    def options_struct(self):
-        """ctypes struct of kiln_<op>_options: the common fields, then the table's, padded as C does."""
-        fields = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("accumulate", ctypes.c_uint64),
-                  ("workspace", ctypes.c_void_p), ("workspace_bytes", ctypes.c_uint64)]
-        fields += [(o.name, o.type) for o in self.options]
-        return type(self.name + "_options", (ctypes.Structure,), {"_fields_": fields})
-
-    def doc(self):
-        lines = [f"kiln_{self.name}", "", "Tensors:"]
-        lines += [f"  {a.name}: {a.dtypes} [{a.shape}] ({a.role})" for a in self.args]
-        if self.options:
-            lines += ["Options:"]
-            lines += [f"  {o.name} = {o.default or 'None'}" + (f"  ({', '.join(o.choices)})" if o.choices else "")
-                      for o in self.options]
-        return "\n".join(lines)
+    def finish(self):
+        """Lay out kiln_<op>_options: the common fields, then the table's."""
+        fields = [("common", CommonOptions)] + [(o.name, o.type) for o in self.options]
+        self.options_type = type(f"kiln_{self.name}_options", (ctypes.Structure,), {"_fields_": fields})
+        self.outputs = [a.name for a in self.args if a.role == "out"]
+        self.function = getattr(library, "kiln_" + self.name)
 
 
 def _parse_table(text):
-    operations = {}
-    for macro, body in re.findall(r"^KILN_(OP|ARG|OPTION)\((.*)\)$", text, re.M):
-        words = [w.strip().strip('"') for w in re.findall(r'"[^"]*"|[^,]+', body)]
-        if macro == "OP":
+    functions, operations = {}, {}
+    for macro, body in re.findall(r"^KILN_(FUNCTION|OP|ARG|OPTION)\((.*)\)$", text, re.M):
+        words = [w.strip('"') for w in re.findall(r'\s*("[^"]*"|[^,\s]+)', body)]
+        if macro == "FUNCTION":
+            functions[words[0]] = (words[1], words[2])
+        elif macro == "OP":
             operations[words[0]] = Operation(words[0])
         elif macro == "ARG":
-            operations[words[0]].args.append(Arg(*words[1:5]))
+            operations[words[0]].args.append(Arg(*words[1:6]))
         else:
             operations[words[0]].options.append(Option(*words[1:5]))
-    return operations
+    return functions, operations
 
 
-operations = _parse_table(Path(_find(_root_candidates("include/kiln/kiln_abi.def"))).read_text())
-library = ctypes.CDLL(_find([os.environ.get("KILN_LIBRARY"), _here / "libkiln.so",
-                             _here.parent.parent / "build/release/libkiln.so"]))
-library.kiln_error_message.restype = ctypes.c_char_p
-library.kiln_status_name.restype = ctypes.c_char_p
-library.kiln_version.restype = ctypes.c_char_p
-if library.kiln_abi_version() != 1:
-    raise OSError(f"libkiln has interface version {library.kiln_abi_version()}; this package speaks version 1")
+library = _open_library()
+if library.kiln_abi_version() != ABI_VERSION:
+    raise OSError(f"{library._name} has interface version {library.kiln_abi_version()}; this package speaks {ABI_VERSION}")
+
+functions, operations = _parse_table(_table_text())
+_letters = {"i": ctypes.c_int32, "I": ctypes.c_int64, "u": ctypes.c_uint32, "U": ctypes.c_uint64, "d": ctypes.c_double,
+            "s": ctypes.c_char_p, "p": ctypes.c_void_p}
+for _name, (_result, _arguments) in functions.items():
+    _function = getattr(library, _name)
+    _function.restype, _function.argtypes = _letters[_result], [_letters[a] for a in _arguments]
+for _operation in operations.values():
+    _operation.finish()
