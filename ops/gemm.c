@@ -1,8 +1,9 @@
 /* ops/gemm: what every product has in common whatever path it takes: tile maps, bindings, the epilogue's parameters. */
 #include "ops/gemm.h"
 
-#include "ops/gemm_internal.h"
+#include "ops/gemm_choice.h"
 
+#include <stdio.h>
 #include <string.h>
 
 int64_t kn_gemm_tile_m(const kn_gemm *g, const kn_problem *p, const kn_target *target) {
@@ -96,21 +97,31 @@ void kn_gemm_emit_tile_map(kn_program_builder *b, const kn_gemm *g, const kn_pro
     kn_bind_i32(l, (int32_t)entries);
 }
 
+/* One product on the only path that makes it. */
+static void emit_portable(kn_program_builder *b, const kn_gemm *g, const kn_problem *p, const char *reason) {
+    kn_gemm_tile t = kn_gemm_portable_tile(g);
+    char tile[KN_GEMM_NAME_CAP];
+    snprintf(tile, sizeof tile, "mma-%dx%d", (int)t.bm, (int)t.bn);
+    kn_gemm_explain_only(b, g, "mma", tile, reason);
+    kn_gemm_portable_emit(b, g, p);
+}
+
 void kn_gemm_emit_group(kn_program_builder *b, const kn_gemm *const *g, int n, const kn_problem *p,
                         const kn_device_facts *facts, const kn_target *target) {
-    if (b->status != KN_OK) return;
-    if (n > 0 && kn_gemm_sm90_fits(g, n, p, target)) {
+    if (b->status != KN_OK || n == 0) return;
+    const char *refusal = kn_gemm_sm90_refusal(g, n, p, target);
+    if (!refusal) {
         kn_gemm_sm90_emit(b, g, n, p, facts);
         return;
     }
     for (int i = 0; i < n; i++) {
         const kn_gemm *one[1] = {g[i]};
         if (g[i]->m == 0 || g[i]->n == 0) continue;
-        if (n > 1 && kn_gemm_sm90_fits(one, 1, p, target)) {
+        if (n > 1) refusal = kn_gemm_sm90_refusal(one, 1, p, target);
+        if (refusal)
+            emit_portable(b, g[i], p, refusal);
+        else
             kn_gemm_sm90_emit(b, one, 1, p, facts);
-        } else {
-            kn_gemm_portable_emit(b, g[i], p);
-        }
     }
 }
 

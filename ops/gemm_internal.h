@@ -15,8 +15,8 @@ typedef struct kn_gemm_tile {
 kn_gemm_tile kn_gemm_portable_tile(const kn_gemm *g);
 void kn_gemm_portable_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p);
 
-/* Whether one launch of the TMA + wgmma kernel can make these products, and its plan. */
-bool kn_gemm_sm90_fits(const kn_gemm *const *g, int n, const kn_problem *p, const kn_target *target);
+/* Why one launch of the TMA + wgmma kernel cannot make these products (NULL: it can), and its plan. */
+const char *kn_gemm_sm90_refusal(const kn_gemm *const *g, int n, const kn_problem *p, const kn_target *target);
 void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, const kn_problem *p,
                        const kn_device_facts *facts);
 

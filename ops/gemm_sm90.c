@@ -36,29 +36,49 @@ static bool same_place(const kn_place *a, const kn_place *b) {
     return a->in_workspace == b->in_workspace && a->arg == b->arg && a->offset_bytes == b->offset_bytes;
 }
 
-bool kn_gemm_sm90_fits(const kn_gemm *const *g, int n, const kn_problem *p, const kn_target *target) {
-    static const char *const epilogues[] = {"store", "swiglu_backward", "row_swiglu_backward", "scatter_rows", NULL};
-    const kn_gemm_operand *a = &g[0]->segment[0].a, *b = &g[0]->segment[0].b;
-    if (!target->wgmma || p->portable || n > MAX_PROBLEMS) return false;
-    if ((a->dtype != KN_BF16 && a->dtype != KN_F16) || b->dtype != a->dtype) return false;
+/* Why these products cannot share a launch; NULL: they can. */
+static const char *together(const kn_gemm *const *g, int n) {
     for (int i = 0; i < n; i++) {
         const kn_gemm *q = g[i];
-        if (q->a_split != 1 || q->b_split != 1 || q->group != KN_GROUP_NONE || q->gather_dtype != KN_DTYPE_NONE)
-            return false;
-        if (!is_one_of(q->epilogue, epilogues) || !kn_gemm_epilogue_is_wide(q)) return false;
-        if (n > 1 && (strcmp(q->epilogue, "store") != 0 || q->m_is_tokens || q->d.dtype != g[0]->d.dtype ||
-                      q->accumulate != g[0]->accumulate || (i < n - 1 && q->n_segments > 1)))
-            return false;
-        if (q->m == 0 || q->m > INT_MAX - 256 || q->n == 0 || q->n > INT_MAX - 256) return false;
-        if (q->k_is_tokens != g[0]->k_is_tokens) return false;
-        if (q->b_switch && !same_place(&q->b_flag, &switched(g, n)->b_flag)) return false;
-        for (int s = 0; s < q->n_segments; s++) {
-            if (q->segment[s].k == 0 || (s == 0 && q->segment[0].k != g[0]->segment[0].k)) return false;
-            if (!operand_fits(&q->segment[s].a, a) || !operand_fits(&q->segment[s].b, b)) return false;
-            if (q->b_switch && !operand_fits(&q->b_instead[s], b)) return false;
-        }
+        if (strcmp(q->epilogue, "store") != 0 || q->m_is_tokens) return "products that share a launch only store";
+        if (q->d.dtype != g[0]->d.dtype || q->accumulate != g[0]->accumulate || q->k_is_tokens != g[0]->k_is_tokens)
+            return "products that share a launch have one output type";
+        if (i < n - 1 && q->n_segments > 1) return "only the last product of a launch has several segments";
+        if (q->segment[0].k != g[0]->segment[0].k) return "products that share a launch have one depth";
     }
-    return true;
+    return NULL;
+}
+
+static const char *operands_refusal(const kn_gemm *q, const kn_gemm_operand *a, const kn_gemm_operand *b) {
+    for (int s = 0; s < q->n_segments; s++) {
+        if (q->segment[s].k == 0) return "no depth";
+        if (!operand_fits(&q->segment[s].a, a) || !operand_fits(&q->segment[s].b, b) ||
+            (q->b_switch && !operand_fits(&q->b_instead[s], b)))
+            return "TMA wants rows at multiples of 16 bytes, and all segments of one type and majorness";
+    }
+    return NULL;
+}
+
+const char *kn_gemm_sm90_refusal(const kn_gemm *const *g, int n, const kn_problem *p, const kn_target *target) {
+    static const char *const epilogues[] = {"store", "swiglu_backward", "row_swiglu_backward", "scatter_rows", NULL};
+    const kn_gemm_operand *a = &g[0]->segment[0].a, *b = &g[0]->segment[0].b;
+    if (!target->wgmma) return "the target has no wgmma";
+    if (p->portable) return "portable kernels are asked for";
+    if (n > MAX_PROBLEMS) return "more than four products";
+    if ((a->dtype != KN_BF16 && a->dtype != KN_F16) || b->dtype != a->dtype)
+        return "wgmma is for operands that are both bf16 or both f16";
+    const char *no = n > 1 ? together(g, n) : NULL;
+    for (int i = 0; i < n && !no; i++) {
+        const kn_gemm *q = g[i];
+        if (q->a_split != 1 || q->b_split != 1) return "operands in parts";
+        if (q->group != KN_GROUP_NONE || q->gather_dtype != KN_DTYPE_NONE) return "ragged groups";
+        if (!is_one_of(q->epilogue, epilogues) || !kn_gemm_epilogue_is_wide(q))
+            return "the epilogue wants rows of D at multiples of 16 bytes and a multiple of 8 columns";
+        if (q->m == 0 || q->m > INT_MAX - 256 || q->n == 0 || q->n > INT_MAX - 256) return "no rows, or too many";
+        if (q->b_switch && !same_place(&q->b_flag, &switched(g, n)->b_flag)) return "more than one flag";
+        no = operands_refusal(q, a, b);
+    }
+    return no;
 }
 
 /* The map of one operand: K-major tiles are one box of 64 k by `rows`; MN-major ones are boxes of 64 rows by 64 k. */
