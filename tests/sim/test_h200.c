@@ -12,6 +12,7 @@
 #include "sim/tma.h"
 #include "sim/wgmma.h"
 
+#include "h200_rows.h"
 #include "module_run.h"
 
 START_TEST(mma_tiles) {
@@ -43,19 +44,6 @@ START_TEST(mma_tiles) {
 }
 END_TEST
 
-static void fill_image(kn_tc_type type, uint8_t *image) {
-    uint64_t s = 77 + (uint64_t)(type == KN_TC_BF16 ? 0 : type == KN_TC_F16 ? 1 : 2);
-    for (uint32_t i = 0; i < 65536 / (type == KN_TC_TF32 ? 4u : 2u); i++) {
-        static const uint16_t half[9] = {0xc400, 0xc200, 0xc000, 0xbc00, 0, 0x3c00, 0x4000, 0x4200, 0x4400};
-        float v = run_normal(&s);
-        uint16_t h = type == KN_TC_BF16 ? run_bf16(v) : type == KN_TC_F16 ? half[(run_random(&s) >> 40) % 9] : 0;
-        if (type == KN_TC_TF32)
-            memcpy(image + 4 * i, &v, 4);
-        else
-            memcpy(image + 2 * i, &h, 2);
-    }
-}
-
 static uint64_t product_hash(kn_tc_type type, uint32_t n, bool ta, bool tb, const kn_wgmma_desc *da,
                              const kn_wgmma_desc *db, const uint8_t *image) {
     static uint32_t addr_a[512], addr_b[512];
@@ -78,27 +66,24 @@ static uint64_t product_hash(kn_tc_type type, uint32_t n, bool ta, bool tb, cons
 }
 
 START_TEST(wgmma_layouts) {
-    static uint8_t image[65536];
-    size_t len;
-    char *text = run_read("h200_wgmma.txt", &len);
-    uint32_t lines = 0;
-    kn_tc_type filled = KN_TC_BF16;
-    fill_image(filled, image);
-    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), lines++) {
-        char name[8];
-        unsigned n, ta, tb;
-        unsigned long long bits_a, bits_b, want;
-        ck_assert_int_eq(sscanf(line, "%7s %u %u %u %llx %llx %llx", name, &n, &ta, &tb, &bits_a, &bits_b, &want), 7);
-        kn_tc_type type = strcmp(name, "bf16") == 0 ? KN_TC_BF16 : strcmp(name, "f16") == 0 ? KN_TC_F16 : KN_TC_TF32;
+    static uint8_t image[H200_IMAGE];
+    static h200_wgmma rows[H200_ROWS_MAX];
+    char path[1024];
+    uint32_t n;
+    run_path(path, "h200_wgmma.txt");
+    ck_assert_ok(h200_read(path, h200_parse_wgmma, rows, sizeof rows[0], &n));
+    ck_assert_uint_eq(n, 332);
+    for (uint32_t k = 0; k < n; k++) {
+        const h200_wgmma *r = &rows[k];
+        kn_tc_type type = h200_type(r->type);
         kn_wgmma_desc da, db;
-        if (type != filled) fill_image(filled = type, image);
-        ck_assert_ptr_null(kn_wgmma_decode(bits_a, &da));
-        ck_assert_ptr_null(kn_wgmma_decode(bits_b, &db));
-        uint64_t got = product_hash(type, n, ta, tb, &da, &db, image);
-        ck_assert_msg(got == want, "line %u: %s: %016llx", lines + 1, line, (unsigned long long)got);
+        if (k == 0 || strcmp(r->type, r[-1].type) != 0) h200_fill_image(type, image);
+        ck_assert_ptr_null(kn_wgmma_decode(r->a, &da));
+        ck_assert_ptr_null(kn_wgmma_decode(r->b, &db));
+        uint64_t got = product_hash(type, r->n, r->transpose_a, r->transpose_b, &da, &db, image);
+        ck_assert_msg(got == r->hash, "row %u (%s, n %u, %u %u, %llx %llx): %016llx, the H200 has %016llx", k, r->type,
+                      r->n, r->transpose_a, r->transpose_b, r->a, r->b, (unsigned long long)got, r->hash);
     }
-    ck_assert_uint_eq(lines, 332);
-    kn_free(text);
 }
 END_TEST
 
