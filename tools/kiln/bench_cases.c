@@ -101,6 +101,11 @@ int kt_bench_cases_read(const char *path, const char *op, kt_bench_cases *out) {
         path = "bench/cases/seeds.json";
     }
     if (!out->file) return kt_fail(KT_USAGE, "%s: %s (line %d)", path, error.text, error.line);
+    return kt_bench_cases_take(out->file, path, op, out);
+}
+
+int kt_bench_cases_take(json_t *file, const char *path, const char *op, kt_bench_cases *out) {
+    *out = (kt_bench_cases){.file = file};
     const json_t *groups = json_object_get(out->file, "groups");
     if (!json_is_array(groups)) return kt_fail(KT_USAGE, "%s has no list \"groups\"", path);
     for (size_t i = 0; i < json_array_size(groups); i++) KT_TRY(read_group(path, json_array_get(groups, i), op, out));

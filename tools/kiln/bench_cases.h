@@ -29,6 +29,8 @@ extern const size_t kt_bench_seeds_bytes;
 /** Read a case file (NULL: the built-in copy of bench/cases/seeds.json); `op` keeps one operation or group alone (NULL:
  *  all). */
 int kt_bench_cases_read(const char *path, const char *op, kt_bench_cases *out);
+/** The same from a file that was read already: takes `file` over; `path` is what errors call it. */
+int kt_bench_cases_take(json_t *file, const char *path, const char *op, kt_bench_cases *out);
 void kt_bench_cases_free(kt_bench_cases *cases);
 
 /** FLOP/s that the file says a device of this name reaches in a large product, or `dflt`. */

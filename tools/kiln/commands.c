@@ -11,6 +11,8 @@ const kt_command kt_commands[] = {
     {"cache", "stat|ls|show|verify|trim|pack|merge [PATH|KEY]...", "Look at and look after the kernel cache.",
      kt_cmd_cache},
     {"bench", "[OP]", "Verify and time the cases of a file: cold and hot L2, floors, peers.", kt_cmd_bench},
+    {"tune", "[OP [AXIS=SIZE...]]",
+     "Measure the ways in which products may be made, and write a file of the best for KILN_TUNING.", kt_cmd_tune},
     {"env", "", "Devices, libraries found, and every KILN_ variable with its meaning.", kt_cmd_env},
     {0},
 };
