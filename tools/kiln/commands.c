@@ -8,6 +8,8 @@ const kt_command kt_commands[] = {
      kt_cmd_run},
     {"plan", "OP axis=value...",
      "What a call of these sizes would run: kernels, tiles, registers, shared memory, bytes, FLOPs.", kt_cmd_plan},
+    {"warm", "[SHAPES.jsonl]...",
+     "Build kernels ahead of time: of recorded shapes or of models by name, on any machine, for any GPU.", kt_cmd_warm},
     {"cache", "stat|ls|show|verify|trim|pack|merge [PATH|KEY]...", "Look at and look after the kernel cache.",
      kt_cmd_cache},
     {"bench", "[OP]", "Verify and time the cases of a file: cold and hot L2, floors, peers.", kt_cmd_bench},

@@ -7,6 +7,7 @@
 int kt_cmd_ops(const kt_command *self, int argc, char **argv);
 int kt_cmd_run(const kt_command *self, int argc, char **argv);
 int kt_cmd_plan(const kt_command *self, int argc, char **argv);
+int kt_cmd_warm(const kt_command *self, int argc, char **argv);
 int kt_cmd_env(const kt_command *self, int argc, char **argv);
 int kt_cmd_cache(const kt_command *self, int argc, char **argv);
 int kt_cmd_tune(const kt_command *self, int argc, char **argv);
