@@ -143,6 +143,7 @@ static void fill_params(kn_params *params, const kn_gemm *g, int n, const kn_gem
     kn_params_set_name(params, "W_T", kn_dtype_name(w->dtype));
     kn_params_set_name(params, "A_MAJOR", w->depth_contiguous ? "k" : "mn");
     kn_params_set(params, "PRODUCTS", how->products);
+    kn_params_set(params, "SCALED", how->scaled);
     kn_params_set(params, "PROMOTE", g->promote ? PROMOTE_BLOCKS : 0);
     kn_params_set_name(params, "OFFSETS_T", g->offsets_dtype == KN_I64 ? "s64" : "s32");
     kn_params_set(params, "BN", tile);
@@ -175,6 +176,7 @@ void kn_gemm_rs_emit(kn_program_builder *b, const kn_gemm *const *g, int n, cons
     }
     kn_gemm_bind_place(l, &g[0]->offsets);
     kn_gemm_bind_place(l, &g[0]->tile_map);
+    if (how->scaled) kn_bind_workspace(l, how->scales);
     for (int i = 0; i < n; i++) kn_gemm_bind_epilogue(l, g[i]);
     kn_bind_i32(l, (int32_t)entries);
 }

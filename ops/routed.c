@@ -156,7 +156,7 @@ static void set_up(kn_routed *r) {
     r->fast = kn_routed_can_be_fast(r);
     if (r->fast && r->in == KN_F32) { /* what passes through TMA is rounded beforehand */
         r->precision.rows = KN_BF16;
-        r->precision.in_parts = r->precision.forward_split == 2;
+        r->precision.scaled = r->precision.forward_split == 2;
     }
     /* A step of wgmma is 16 deep: the weight gradients of an expert may not begin in the middle of one. */
     r->pad = r->fast ? 16 : 1;

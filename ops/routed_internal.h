@@ -44,7 +44,7 @@ typedef struct kn_routed_precision {
     int forward_split;  /* parts of the operands that make g, u and a */
     int gradient_split; /* of those that make the gradients */
     bool promote;
-    bool in_parts; /* dy and x are kept as hi + lo bf16 parts */
+    bool scaled; /* dy and x are kept a second time, as f16 scaled row by row, for the first products */
 } kn_routed_precision;
 
 /* The plan in the making: sizes, choices, and where everything lies in the workspace. */
@@ -70,10 +70,10 @@ typedef struct kn_routed {
     int64_t partials;            /* partial sums of a row */
     int64_t tile, dx_tile;       /* rows of a tile of the first products, and of dx */
     int64_t tail;                /* rows behind the last expert's that its tiles reach into */
-    int64_t low_bytes;           /* from the hi to the lo parts of dy and x */
+    int64_t scaled_skip;         /* from dy and x to their scaled numbers */
     struct {
         int64_t counts, offsets, pair_row, row_pair, row_weight; /* the sort's */
-        int64_t x, dy, gate, up, partials, dx;
+        int64_t x, dy, x_scales, dy_scales, gate, up, partials, dx;
         int64_t act, dgate, dup, hw;   /* rows of dg, du and w h side by side */
         int64_t inner_map, hidden_map; /* tile maps of the products with I and with H columns */
     } at;

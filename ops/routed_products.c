@@ -63,10 +63,16 @@ static void set_parts(kn_gemm *g, int wanted) {
     g->b_split = parts_of(&g->segment[0].b, wanted);
 }
 
+/* dy or x as the first products take it. */
+static kn_gemm_operand token_rows(const kn_routed *r, int64_t at) {
+    if (r->precision.scaled) return slice(at + r->scaled_skip, KN_F16, r->hidden, true);
+    return slice(at, r->precision.rows, r->hidden, true);
+}
+
 /* g = x * gate^T, or u = x * up^T. */
 static kn_gemm gate_or_up(const kn_routed *r, bool is_gate) {
     kn_gemm g = row_product(r, is_gate ? "routed_gate" : "routed_up", r->inner, r->at.inner_map);
-    g.segment[0].a = slice(r->at.x, r->precision.rows, r->hidden, true);
+    g.segment[0].a = token_rows(r, r->at.x);
     g.segment[0].b = expert_matrix(r, is_gate ? KN_ROUTED_GATE : KN_ROUTED_UP, true);
     g.segment[0].k = r->hidden;
     set_parts(&g, r->precision.forward_split);
@@ -76,7 +82,7 @@ static kn_gemm gate_or_up(const kn_routed *r, bool is_gate) {
 
 static kn_gemm activation_product(const kn_routed *r) {
     kn_gemm g = row_product(r, "routed_da", r->inner, r->at.inner_map);
-    g.segment[0].a = slice(r->at.dy, r->precision.rows, r->hidden, true);
+    g.segment[0].a = token_rows(r, r->at.dy);
     g.segment[0].b = expert_matrix(r, KN_ROUTED_DOWN, false);
     g.segment[0].k = r->hidden;
     set_parts(&g, r->precision.forward_split);
@@ -106,9 +112,10 @@ bool kn_routed_can_be_fast(const kn_routed *r) {
            kn_gemm_rs_fits(&up, r->p, r->target) && kn_gemm_rs_fits(&dx, r->p, r->target);
 }
 
-static kn_gemm_rs stream_how(const kn_routed *r, bool forward) {
+/* scales: of dy or x, for the first products; 0 for dx. */
+static kn_gemm_rs stream_how(const kn_routed *r, bool forward, int64_t scales) {
     return (kn_gemm_rs){
-        .products = forward && r->precision.in_parts ? 3 : 1, .fp32 = r->in == KN_F32, .low_bytes = r->low_bytes};
+        .products = 1, .fp32 = r->in == KN_F32, .scaled = forward && r->precision.scaled, .scales = scales};
 }
 
 /* Reports set a launch's time beside the bytes of the weights, or of their gradients, that it cannot do without. */
@@ -119,10 +126,10 @@ static void set_launch_floor(const kn_routed *r, const kn_gemm_operand *matrix, 
         times * (double)r->local * (double)r->inner * (double)r->hidden * kn_dtype_size(matrix->dtype);
 }
 
-/* Products of rows, n of the same tokens; `forward`: x and dy may be in parts. */
-static void emit_rows(const kn_routed *r, const kn_gemm *const *g, int n, bool forward) {
+/* Products of rows, n of the same tokens; `forward`: the first ones, of x or dy with these scales. */
+static void emit_rows(const kn_routed *r, const kn_gemm *const *g, int n, bool forward, int64_t scales) {
     if (r->fast) {
-        kn_gemm_rs how = stream_how(r, forward);
+        kn_gemm_rs how = stream_how(r, forward, scales);
         kn_gemm_rs_emit(r->b, g, n, &how, forward ? r->tile : r->dx_tile, r->p, r->facts);
     }
     for (int i = 0; i < n; i++) {
@@ -142,7 +149,7 @@ static int64_t reserve_map(kn_routed *r, int64_t tile_m) {
 
 static void reserve_maps(kn_routed *r) {
     kn_gemm inner = activation_product(r), dx = dx_product(r);
-    kn_gemm_rs first = stream_how(r, true), last = stream_how(r, false);
+    kn_gemm_rs first = stream_how(r, true, 0), last = stream_how(r, false, 0);
     r->tile = r->fast ? kn_gemm_rs_tile(&first, r->pairs, r->local, r->pad) : kn_gemm_tile_m(&inner, r->p, r->target);
     r->dx_tile = r->fast ? kn_gemm_rs_tile(&last, r->pairs, r->local, r->pad) : kn_gemm_tile_m(&dx, r->p, r->target);
     r->tail = r->tile > r->dx_tile ? r->tile : r->dx_tile;
@@ -159,10 +166,14 @@ static void reserve_dx(kn_routed *r) {
 
 void kn_routed_reserve_products(kn_routed *r) {
     const kn_routed_precision *q = &r->precision;
-    int64_t width = q->in_parts ? 2 * r->hidden : r->hidden;
-    r->low_bytes = q->in_parts ? r->rows * r->hidden * 2 : 0;
+    int64_t width = q->scaled ? 2 * r->hidden : r->hidden;
+    r->scaled_skip = q->scaled ? r->rows * r->hidden * 2 : 0;
     r->at.x = reserve_rows(r, width, q->rows);  /* read by three products: gathered once */
     r->at.dy = reserve_rows(r, width, q->rows); /* by two */
+    if (q->scaled) {                            /* from the gather to the products that undo the scales */
+        r->at.x_scales = kn_routed_reserve(r, (uint64_t)r->rows * 8);
+        r->at.dy_scales = kn_routed_reserve(r, (uint64_t)r->rows * 8);
+    }
     /* g and u wait for a, then die */
     r->at.gate = r->gate_saved ? 0 : reserve_rows(r, r->inner, q->gate_up);
     r->at.up = r->up_saved ? 0 : reserve_rows(r, r->inner, q->gate_up);
@@ -192,7 +203,7 @@ void kn_routed_emit_gate_up(const kn_routed *r) {
     if (!r->gate_saved) products[n++] = &gate;
     if (!r->up_saved) products[n++] = &up;
     emit_map(r, &da, r->tile);
-    if (n > 0) emit_rows(r, products, n, true);
+    if (n > 0) emit_rows(r, products, n, true, r->at.x_scales);
 }
 
 /* ---- a, and all that follows from it element by element ----------------------------------------------------------
@@ -264,7 +275,7 @@ void kn_routed_emit_activation_gradient(const kn_routed *r) {
     }
     add_binding(&g, KN_BIND_I64, 0, 0, r->partials);
     const kn_gemm *products[1] = {&g};
-    emit_rows(r, products, 1, true);
+    emit_rows(r, products, 1, true, r->at.dy_scales);
 }
 
 /* ---- gradients ---------------------------------------------------------------------------------------------------
@@ -334,5 +345,5 @@ void kn_routed_emit_dx(const kn_routed *r) {
     kn_gemm g = dx_product(r);
     const kn_gemm *products[1] = {&g};
     if (r->at.hidden_map != r->at.inner_map) emit_map(r, &g, r->dx_tile);
-    emit_rows(r, products, 1, false);
+    emit_rows(r, products, 1, false, 0);
 }

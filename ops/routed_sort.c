@@ -94,7 +94,7 @@ void kn_routed_emit_gather(const kn_routed *r) {
     kn_params_set(params, "SOURCES", 2);
     kn_params_set_name(params, "SRC_T", kn_dtype_name(r->in));
     kn_params_set_name(params, "DST_T", kn_dtype_name(r->precision.rows));
-    kn_params_set(params, "PARTS", r->precision.in_parts ? 2 : 1);
+    kn_params_set(params, "PARTS", r->precision.scaled ? 2 : 1);
     kn_params_set(params, "SCALED", r->on_input);
     kn_params_set(params, "PAD", r->pad);
     kn_params_set(params, "TAIL", r->fast ? r->tail : 0);
@@ -108,11 +108,13 @@ void kn_routed_emit_gather(const kn_routed *r) {
     kn_bind_tensor(l, KN_ROUTED_HIDDEN, 0);
     kn_bind_stride(l, KN_ROUTED_HIDDEN, 0);
     kn_bind_workspace(l, r->at.x);
-    kn_bind_workspace(l, r->at.x + r->low_bytes);
+    kn_bind_workspace(l, r->at.x + r->scaled_skip);
+    kn_bind_workspace(l, r->at.x_scales);
     kn_bind_tensor(l, KN_ROUTED_GRAD_OUTPUT, 0);
     kn_bind_stride(l, KN_ROUTED_GRAD_OUTPUT, 0);
     kn_bind_workspace(l, r->at.dy);
-    kn_bind_workspace(l, r->at.dy + r->low_bytes);
+    kn_bind_workspace(l, r->at.dy + r->scaled_skip);
+    kn_bind_workspace(l, r->at.dy_scales);
     kn_bind_tensor(l, KN_ROUTED_WEIGHTS, 0);
     kn_bind_stride(l, KN_ROUTED_WEIGHTS, 0);
     kn_bind_workspace(l, r->at.pair_row);

@@ -359,6 +359,51 @@ START_TEST(weight_on_the_input_of_wide_rows) {
 }
 END_TEST
 
+/* Weights and rows whose numbers grow, shrink or are as small and large as they get: `balanced` takes them as f16 with
+ * scales. Columns of the weights times 2^shift, those of x and dy times its inverse: all terms of a sum count alike. */
+static void shift_columns(kn_gen *g, int kind) {
+    for (int arg = GRAD_OUTPUT; arg <= DOWN; arg++) {
+        if (arg == IDS || arg == OFFSETS || arg == WEIGHTS) continue;
+        int64_t inner = g->config.inner, hidden = g->config.hidden, n = kn_gen_elements(g, arg);
+        for (int64_t e = 0; e < n; e++) {
+            int64_t h = arg == DOWN ? e / inner % hidden : e % hidden;
+            int shift = kind == 0 ? (int)h / 8 : kind == 1 ? -(int)h / 8 : kind == 2 ? (int)(h * 37 % 16) : 0;
+            int level = kind == 3 ? 60 : kind == 4 ? -60 : 0;
+            double v = kn_gen_get(g, arg, e);
+            kn_gen_put(g, arg, e, ldexp(v, arg >= GATE ? shift + level : -shift - level));
+        }
+    }
+}
+
+START_TEST(scales_follow_the_numbers) {
+    open_both();
+    for (int kind = 0; kind < 5; kind++) {
+        kn_gen_config c = routed_config(70, 160, 72, 3, 2);
+        c.options.routed.weight_on = KILN_WEIGHT_ON_OUTPUT;
+        kn_gen *g;
+        ck_assert_ok(kn_gen_make(&c, &g));
+        shift_columns(g, kind);
+        run_and_check(g, fast, "scales");
+        kn_gen_free(g);
+    }
+    /* Rows of nothing but zeros, and a weight that is infinite: in its own row of gate's gradient alone. */
+    kn_gen_config c = routed_config(6, 64, 16, 3, 1);
+    kn_gen *g;
+    ck_assert_ok(kn_gen_make(&c, &g));
+    for (int64_t t = 0; t < 6; t++) kn_gen_put(g, IDS, t, (double)(t % 3));
+    for (int64_t h = 0; h < 64; h++) {
+        kn_gen_put(g, HIDDEN, 64 + h, 0);
+        kn_gen_put(g, GATE, (2 * 16 + 4) * 64 + h, 0);
+    }
+    kn_gen_put(g, UP, 5 * 64 + 50, INFINITY); /* expert 0, row 5 */
+    ck_assert_ok(kn_gen_run(g, fast));
+    for (int64_t e = 0; e < 3 * 16 * 64; e++) ck_assert(isfinite(kn_gen_get(g, OUT_GATE, e)) == (e / 64 != 5));
+    for (int64_t e = 0; e < 6 * 64; e++) ck_assert(isfinite(kn_gen_get(g, OUT_HIDDEN, e)) == (e / 64 % 3 != 0));
+    kn_gen_free(g);
+    close_both();
+}
+END_TEST
+
 /* A view of `from`'s values inside a larger buffer: matrices `expert` elements apart, rows `row` apart, from `first`
  * on. */
 static void make_view(kn_gen *g, int arg, char *buffer, int64_t first, int64_t expert, int64_t row) {
@@ -486,6 +531,7 @@ int main(void) {
     tcase_add_test(t, nan_stays_where_it_belongs);
     tcase_add_test(t, infinity_stays_infinity);
     tcase_add_test(t, weight_on_the_input_of_wide_rows);
+    tcase_add_test(t, scales_follow_the_numbers);
     tcase_add_test(t, fused_and_interleaved_weights);
     tcase_add_test(t, repeats_and_kinds_of_kernel_agree_to_the_bit);
     tcase_add_test(t, gradients_accumulate_in_fp32);
