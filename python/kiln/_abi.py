@@ -83,7 +83,7 @@ class ContextOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_uint32), ("on_miss", ctypes.c_int32), ("shapes", ctypes.c_int32),
                 ("path", ctypes.c_int32), ("sm_limit", ctypes.c_int32), ("max_modules", ctypes.c_int32),
                 ("cache_dir", ctypes.c_char_p), ("cache_read_only", ctypes.c_char_p),
-                ("cache_max_bytes", ctypes.c_int64), ("record", ctypes.c_char_p)]
+                ("cache_max_bytes", ctypes.c_int64), ("record", ctypes.c_char_p), ("tuning", ctypes.c_char_p)]
 
 
 class Operation:

@@ -117,18 +117,20 @@ class Context(Operations):
     path: "auto" or "portable", the mma.sync kernels everywhere; None as KILN_PATH says.
     sm_limit: multiprocessors that a launch may fill, 0 = all. max_modules: loaded kernels kept, 0 = KILN_MAX_MODULES.
     cache_dir: folder of the kernel cache, "off" = none; cache_read_only: ':'-separated packs and folders;
-    cache_max_bytes: bound of the cache; record: file that gets a line for every new problem. None or 0: as the variables
-    KILN_CACHE_DIR, KILN_CACHE_RO, KILN_CACHE_MAX and KILN_RECORD say.
+    cache_max_bytes: bound of the cache; record: file that gets a line for every new problem; tuning: file of `kiln
+    tune` to follow, "" = none. None or 0: as the variables KILN_CACHE_DIR, KILN_CACHE_RO, KILN_CACHE_MAX, KILN_RECORD and
+    KILN_TUNING say.
 
     Raises UnavailableError where the device is not there, and ArgumentError for a device that has no such name."""
 
     def __init__(self, device="auto", *, on_miss=None, shapes=None, path=None, sm_limit=0, max_modules=0, cache_dir=None,
-                 cache_read_only=None, cache_max_bytes=0, record=None):
+                 cache_read_only=None, cache_max_bytes=0, record=None, tuning=None):
         self._handle = ctypes.c_void_p()
         options = _abi.ContextOptions(ctypes.sizeof(_abi.ContextOptions), _choice("on_miss", on_miss, ["build", "error"]),
                                       _choice("shapes", shapes, ["auto", "exact", "generic"]),
                                       _choice("path", path, ["auto", "portable"]), sm_limit, max_modules,
-                                      _text(cache_dir), _text(cache_read_only), cache_max_bytes, _text(record))
+                                      _text(cache_dir), _text(cache_read_only), cache_max_bytes, _text(record),
+                                      _text(tuning))
         check(library.kiln_context_create(_text(device), ctypes.byref(options), ctypes.byref(self._handle)))
         kind, number = ctypes.c_int32(), ctypes.c_int32()
         check(library.kiln_context_device(self._handle, ctypes.byref(kind), ctypes.byref(number)))
