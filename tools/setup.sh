@@ -1,5 +1,5 @@
 # Sourced by tools/test.sh and tools/demo.sh: brings a bare Debian or Ubuntu machine to what the build needs.
-# Functions: say, fail, need_packages PACKAGE..., need_nvjitlink, need_nvrtc, build PRESET [cmake arguments].
+# Functions: say, fail, need_packages PACKAGE..., need_nvjitlink, need_nvrtc, need_torch, build PRESET [cmake arguments].
 
 say() { printf '\033[1m== %s\033[0m\n' "$*"; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 3; }
@@ -55,6 +55,9 @@ need_nvrtc() {
     [ -z "${KILN_LIBNVRTC:-}" ] || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${KILN_LIBNVRTC%/*}
 }
 
+# PyTorch, with which the examples compare: the distribution's package. 1 where it has none.
+need_torch() { (need_packages python3-torch); }
+
 # build PRESET [cmake arguments]: configure and build. On a terminal with progress, else silent unless it fails.
 build() {
     local preset=$1 log=build/$1.log
@@ -70,5 +73,5 @@ build() {
 }
 
 BUILD_PACKAGES=(gcc libc6-dev cmake ninja-build pkg-config check libffi-dev libxxhash-dev libzstd-dev libjansson-dev libdlpack-dev)
-TEST_PACKAGES=(g++ clang-format-14 python3-numpy rustc golang-go)
+TEST_PACKAGES=(g++ clang-format-14 python3-numpy python3-pip rustc golang-go)
 ALL_PACKAGES=(clang libclang-rt-dev clang-tidy-14)

@@ -16,6 +16,7 @@ esac
 need_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
 need_nvjitlink || echo "No nvJitLink: tests that assemble will say that they were skipped."
 need_nvrtc || echo "No NVRTC: tests that compile CUDA C will say that they were skipped."
+need_torch || echo "No package python3-torch: examples with torch will say that they were skipped."
 jobs=$(nproc)
 started=$SECONDS
 
