@@ -13,8 +13,8 @@ enum { GRAD_TOKENS, GRAD_MASK, GRAD_LOSS, TOPK_IDX, EXPERT_MASK, TOKENS_PER_EXPE
 
 enum {
     THREADS = 256,
-    BLOCKS_PER_SM = 8, /* under a limit on multiprocessors */
-    MAX_BLOCKS = 1 << 30,
+    BLOCKS_PER_SM = 8,     /* under a limit on multiprocessors */
+    MAX_ROWS = 1 << 30,    /* that one grid covers, a row a thread */
     MAX_COL_TILES = 65535, /* of a grid's y */
     MAX_E = MAX_COL_TILES * THREADS
 };
@@ -49,6 +49,7 @@ typedef struct tile {
     int64_t threads_y; /* rows side by side */
     int64_t col_tiles; /* column tiles of the matrix */
     int64_t blocks;    /* along the rows */
+    bool walk;         /* a block comes back for more rows */
 } tile;
 
 static bool is_aligned16(const kn_problem *p, int arg) {
@@ -68,26 +69,28 @@ static tile choose_tile(const kn_problem *p) {
     t.threads_x = ceil_div(columns, t.col_tiles);
     t.threads_y = THREADS / t.threads_x;
     /* A row a thread: short-lived blocks keep the memory busier than long-lived ones that walk. */
-    int64_t row_blocks = ceil_div(b, t.threads_y), most = MAX_BLOCKS;
+    int64_t row_blocks = ceil_div(b, t.threads_y), most = MAX_ROWS / t.threads_y;
     if (p->sm_limit) most = (int64_t)p->sm_limit * BLOCKS_PER_SM / t.col_tiles;
     if (most < 1) most = 1;
+    t.walk = p->sm_limit || row_blocks > most;
     t.blocks = row_blocks < most ? row_blocks : most;
     return t;
 }
 
-static void fill_params(const kn_problem *p, const tile *t, bool dependent, kn_params *params) {
+static void fill_params(const kn_problem *p, const tile *t, kn_params *params) {
     kn_params_set(params, "E", p->axis[KN_LOAD_BALANCE_E]);
     kn_params_set(params, "B", p->generic ? 0 : p->axis[KN_LOAD_BALANCE_B]); /* 0: an argument */
     kn_params_set(params, "VEC", t->vec);
     kn_params_set(params, "TX", t->threads_x);
     kn_params_set(params, "TY", t->threads_y);
     kn_params_set(params, "ACCUMULATE", (int64_t)(p->accumulate & 1));
-    kn_params_set(params, "DEPENDENT", dependent);
+    kn_params_set(params, "WALK", t->walk);
 }
 
 kn_status kn_load_balance_plan(const kn_problem *p, const kn_device_facts *facts, const kn_target *target,
                                kn_program *out) {
     (void)facts;
+    (void)target;
     int64_t b = p->axis[KN_LOAD_BALANCE_B], e = p->axis[KN_LOAD_BALANCE_E];
     double elements = (double)b * (double)e;
     out->floor_bytes = (p->accumulate & 1 ? 12 : 8) * elements;
@@ -96,12 +99,10 @@ kn_status kn_load_balance_plan(const kn_problem *p, const kn_device_facts *facts
         return KN_OK;
     }
     tile t = choose_tile(p);
-    bool dependent = target->cc >= 90;
     kn_program_builder builder = {.program = out};
     int kernel;
-    fill_params(p, &t, dependent, kn_add_kernel(&builder, "load_balance.ptxt", &kernel));
+    fill_params(p, &t, kn_add_kernel(&builder, "load_balance.ptxt", &kernel));
     kn_launch_spec *launch = kn_add_launch(&builder, kernel, (uint32_t)t.blocks, (uint32_t)t.col_tiles, 1);
-    launch->dependent = dependent;
     kn_bind_tensor(launch, GRAD_TOKENS, 0);
     kn_bind_tensor(launch, GRAD_MASK, 0);
     kn_bind_tensor(launch, GRAD_LOSS, 0);
