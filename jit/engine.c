@@ -42,6 +42,7 @@ static kn_status read_settings(kn_engine *e, const kn_engine_options *o) {
     e->max_plans = MAX_PLANS;
     e->expand_flags = line_info ? KN_EXPAND_LINEINFO : 0;
     KN_TRY(copy_text(&e->record, o->record, KN_ENV_RECORD, "KILN_RECORD"));
+    KN_TRY(copy_text(&e->bad_assemblers, NULL, KN_ENV_BAD_ASSEMBLERS, "KILN_BAD_ASSEMBLERS"));
     return copy_text(&e->dump, NULL, KN_ENV_DUMP, "KILN_DUMP");
 }
 
@@ -98,6 +99,7 @@ void kn_engine_destroy(kn_engine *e) {
     e->backend->ops->destroy(e->backend);
     kn_free(e->record);
     kn_free(e->dump);
+    kn_free(e->bad_assemblers);
     kn_tuning_free(e->tuning);
     kn_free(e);
 }

@@ -45,6 +45,7 @@ typedef struct kn_engine {
     uint32_t sm_limit, expand_flags;
     uint32_t max_modules, max_plans;
     char *record, *dump;      /* NULL: off */
+    char *bad_assemblers;     /* "nvjitlink-12.3,driver-12.4"; NULL: none */
     struct kn_tuning *tuning; /* what facts.tuning shows; NULL: none */
     struct kn_kernel_table *kernels;
     struct kn_plan_table *plans;

@@ -88,6 +88,8 @@ static kn_status load_blob(kn_engine *e, kn_kernel *k, const kn_blob *blob) {
     KN_REQUIRE(!b->facts.driver_version || k->info.driver_version <= b->facts.driver_version, KN_E_LOAD,
                "%s was assembled by %s and needs driver %u; the driver is %u", k->info.meta.entry, k->info.assembler,
                k->info.driver_version, b->facts.driver_version);
+    if (kn_kernel_check_assembler(e, k->info.assembler) != KN_OK)
+        return kn_error_prefix(KN_E_LOAD, "%s: ", k->info.meta.entry);
     const char *map = map_of(blob);
     kn_status st = b->ops->module_load(b, blob->payload, blob->payload_len, &k->info.meta, &k->module);
     if (st != KN_OK) return kn_backend_sim_map_error(st, map);

@@ -69,6 +69,12 @@ uint32_t kn_kernel_count(kn_engine *e);
  *  "ptx" where the device runs PTX. `load`: the assembler will be used. Otherwise what is known of it without loading a
  *  library is enough, and "none" (with KN_OK) where there is none. */
 kn_status kn_kernel_assembler(kn_engine *e, bool load, char out[160]);
+/** The nvJitLink that builds for `e`; KN_E_UNAVAILABLE and why where it is not there or must not be used. */
+kn_status kn_kernel_nvjitlink(const kn_engine *e, const kn_assembler_id **out);
+/** May `e` load code of this assembler, named as in cache entries? KN_E_UNAVAILABLE and why not. */
+kn_status kn_kernel_check_assembler(const kn_engine *e, const char *text);
+/** Make the cache directory's note agree with the nvJitLink that is loaded. */
+void kn_kernel_note_assembler(kn_engine *e);
 /** Expand, assemble and publish. One thread of the process at a time builds a key, the others get its blob. */
 kn_status kn_kernel_build(kn_engine *e, const kn_key_inputs *in, const kn_key *key, const kn_blob **out, bool *mine);
 /** Expand and, unless PTX is what runs and no assembler is at hand, assemble, without the cache. `cubin` may be NULL.

@@ -14,70 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- which assembler --------------------------------------------------------------------------------------------- */
-
-/* The loaded nvJitLink's name for itself, once some call has loaded it. */
-static char loaded_text[160];
-static _Atomic(const char *) loaded;
-
-/* Make the cache directory's note agree with the nvJitLink that is loaded. */
-static void update_note(kn_engine *e) {
-    const kn_assembler_id *id = NULL;
-    const char *text = atomic_load(&loaded);
-    char noted[160];
-    kn_cache_stats cache;
-    kn_cache_get_stats(e->cache, &cache);
-    if (!text || !cache.dir_usable || kn_nvjitlink_id(&id) != KN_OK) return;
-    if (kn_kernel_note_read(cache.dir, noted, sizeof noted) && strcmp(noted, text) == 0) return;
-    kn_kernel_note_write(cache.dir, id->path, text);
-}
-
-static kn_status load_nvjitlink(kn_engine *e, char out[160]) {
-    const kn_assembler_id *id = NULL;
-    static kn_fork_lock lock = KN_FORK_LOCK_INIT;
-    KN_TRY(kn_nvjitlink_id(&id));
-    snprintf(out, 160, "%s %u %s", id->kind, id->version, id->options);
-    kn_fork_lock_take(&lock);
-    if (!atomic_load(&loaded)) {
-        memcpy(loaded_text, out, sizeof loaded_text);
-        atomic_store(&loaded, loaded_text);
-    }
-    kn_fork_lock_release(&lock);
-    update_note(e);
-    return KN_OK;
-}
-
-/* What can be known without loading anything; false where the library must be asked. */
-static bool guess_assembler(kn_engine *e, char out[160]) {
-    kn_cache_stats cache;
-    const char *text = atomic_load(&loaded);
-    if (text) {
-        memcpy(out, text, 160);
-        return true;
-    }
-    kn_cache_get_stats(e->cache, &cache);
-    if (cache.dir_usable) return kn_kernel_note_read(cache.dir, out, 160);
-    snprintf(out, 160, "none"); /* packs match by key alone */
-    return true;
-}
-
-kn_status kn_kernel_assembler(kn_engine *e, bool load, char out[160]) {
-    if (e->backend->runs_ptx) {
-        snprintf(out, 160, "ptx");
-        return KN_OK;
-    }
-    if (!load && guess_assembler(e, out)) return KN_OK;
-    kn_status st = load_nvjitlink(e, out);
-    if (st != KN_E_UNAVAILABLE) return st;
-    if (e->backend->ops->link) {
-        snprintf(out, 160, "driver %u", e->backend->facts.driver_version);
-        return KN_OK;
-    }
-    if (load) return st;
-    snprintf(out, 160, "none");
-    return KN_OK;
-}
-
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 /* The .version that a template asks for must be one that target and assembler know; it is refused, never lowered. */
@@ -91,7 +27,7 @@ static kn_status check_version(const kn_engine *e, const kn_kernel_meta *meta, u
 static kn_status assemble(kn_engine *e, const kn_expansion *x, kn_kernel_info *info, void **cubin, size_t *len) {
     const kn_assembler_id *id = NULL;
     uint64_t start = kn_clock_ns();
-    kn_status st = kn_nvjitlink_id(&id);
+    kn_status st = kn_kernel_nvjitlink(e, &id);
     if (st == KN_OK) {
         KN_TRY(check_version(e, &x->meta, id->version));
         KN_TRY(kn_nvjitlink_assemble(x, cubin, len, &info->report));
@@ -206,7 +142,7 @@ static kn_status build(kn_engine *e, const kn_key_inputs *in, const kn_key *key,
     const void *payload = in->ptx ? x.ptx : cubin;
     size_t len = in->ptx ? x.ptx_len : cubin_len;
     KN_TRY_OUT(st, kn_cache_publish(e->cache, key, info->assembler, payload, len, meta.data, meta.len, out));
-    if (!in->ptx) update_note(e); /* publishing may have made the directory */
+    if (!in->ptx) kn_kernel_note_assembler(e); /* publishing may have made the directory */
     kn_count(&e->count.kernels_built, 1);
     kn_log(KN_LOG_PLAN, "built %s for %s: %u lines, assembled by %s in %" PRIu64 " us", x.meta.entry, in->target,
            x.meta.ptx_lines, info->assembler, info->report.assemble_ns / 1000);
