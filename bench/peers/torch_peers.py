@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a PyTorch user gets for the five operations on this GPU: eager, compiled, composed of cuBLAS products; each also
-replayed from a CUDA graph. Needs PyTorch with CUDA.
+replayed from a CUDA graph. Needs PyTorch with CUDA. Where the Python package `kiln` can be imported, Kiln is timed in the
+same run by the same clock.
 
     torch_peers.py [-o FILE] [PART,PART...]     parts: ceilings load_balance router expert_mlp moe_layer routed_experts
 
@@ -19,6 +20,11 @@ import torch
 import torch._dynamo
 import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile
+
+try:
+    import kiln
+except ImportError:
+    kiln = None
 
 torch._dynamo.config.recompile_limit = 64
 torch.manual_seed(0)
@@ -98,6 +104,14 @@ def report(group, name, peer, fn, n=20, warm_up=5):
             print(json.dumps(ROWS[-1]), flush=True)
 
 
+def report_kiln(op, name, **arguments):
+    """Kiln on the same tensors; the outputs among the arguments are new ones."""
+    if kiln is None:
+        return
+    call = getattr(kiln.context_for(next(t for t in arguments.values() if torch.is_tensor(t))), op)
+    report(op, name, "kiln", lambda: call(**arguments))
+
+
 # ---- cases ----------------------------------------------------------------------------------------------------------
 
 def cases_of(op):
@@ -147,6 +161,8 @@ def load_balance():
         training = torch.tensor([True], device=DEV)
         report("load_balance_backward", name, "torch_eager", lambda: formula(gm, gt, gl, training, s["K"]))
         report("load_balance_backward", name, "torch_compile", lambda: compiled(gm, gt, gl, training, s["K"]))
+        report_kiln("load_balance_backward", name, grad_tokens_per_expert=gt, grad_expert_mask=gm,
+                    grad_load_balance_loss=gl, training=training, grad_expert_mask_out=torch.empty_like(gm), top_k=s["K"])
 
 
 def router_dlogits(p, sel, total, gw, gm, gl):
@@ -172,6 +188,10 @@ def router():
         report("router_backward", name, "torch_eager", lambda: formula(h, weight, *rest))
         compiled = dynamic_false(formula)
         report("router_backward", name, "torch_compile", lambda: compiled(h, weight, *rest))
+        report_kiln("router_backward", name, hidden_states=h, gate_weight=weight, routing_probs=p, selected_experts=sel,
+                    routing_weights_sum=rest[2], grad_routing_weights=rest[3], grad_expert_mask=rest[4],
+                    grad_router_logits=rest[5], grad_hidden_states=torch.empty_like(h),
+                    grad_gate_weight=torch.empty_like(weight))
         d = router_dlogits(*rest)
         report("router_backward", name, "cublas_products_alone", lambda: (d @ weight, d.t() @ h))
 
@@ -205,6 +225,12 @@ def expert_mlp():
                 torch.rand(t, device=DEV).bfloat16(), w1, w2, w3)
         report("expert_mlp_backward", name, "torch_eager", lambda: formula(*args, before, middle), n=10)
         report("expert_mlp_backward", name, "torch_compiled_glue", lambda: formula(*args, *glue), n=10)
+        go, _, x, w1o, g, u, gated, eo, sw = args[:9]
+        report_kiln("expert_mlp_backward", name, grad_output=go, token_indices=idx, selected_tokens=x, w1_output=w1o,
+                    gate_output=g, up_output=u, gated_output=gated, expert_output=eo, selected_weights=sw, w1_weight=w1,
+                    w2_weight=w2, w3_weight=w3, grad_hidden_states=torch.empty_like(go),
+                    grad_routing_weights=torch.empty_like(go[:, 0]), grad_w1_weight=torch.empty_like(w1),
+                    grad_w2_weight=torch.empty_like(w2), grad_w3_weight=torch.empty_like(w3))
 
 
 def moe_layer():
@@ -237,6 +263,14 @@ def moe_layer():
         args = (go, h, scores, ids, tw / tw.sum(-1, keepdim=True), g, u, F.silu(g) * u, *weights)
         report("moe_layer_backward", name, "torch_eager", lambda: formula(*args, middle, route), n=10)
         report("moe_layer_backward", name, "torch_compiled_glue", lambda: formula(*args, *glue), n=10)
+        rw, wg, wu, wd = weights
+        report_kiln("moe_layer_backward", name, grad_output=go, hidden_states=h, router_weight=rw, scores=scores,
+                    topk_indices=ids, topk_weights=args[4], shared_expert_gate_weight=wg, shared_expert_up_weight=wu,
+                    shared_expert_down_weight=wd, shared_gate_output=g, shared_up_output=u, shared_activated=args[7],
+                    grad_hidden_states=torch.empty_like(h), grad_router_weight=torch.empty(e, hidden, device=DEV),
+                    grad_shared_expert_gate_weight=torch.empty_like(wg),
+                    grad_shared_expert_up_weight=torch.empty_like(wu),
+                    grad_shared_expert_down_weight=torch.empty_like(wd))
 
 
 def routed_experts_loop(go, h, ids, tw, wg, wu, wd, gg, gu, gd, counts):
