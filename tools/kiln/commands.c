@@ -15,6 +15,8 @@ const kt_command kt_commands[] = {
     {"bench", "[OP]", "Verify and time the cases of a file: cold and hot L2, floors, peers.", kt_cmd_bench},
     {"tune", "[OP [AXIS=SIZE...]]",
      "Measure the ways in which products may be made, and write a file of the best for KILN_TUNING.", kt_cmd_tune},
+    {"fuzz", "[OP]... [AXIS=SIZE]...",
+     "Random calls against the float64 reference: sizes, types, strides, options, ids, values.", kt_cmd_fuzz},
     {"env", "", "Devices, libraries found, and every KILN_ variable with its meaning.", kt_cmd_env},
     {0},
 };

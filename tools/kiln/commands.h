@@ -12,6 +12,7 @@ int kt_cmd_env(const kt_command *self, int argc, char **argv);
 int kt_cmd_cache(const kt_command *self, int argc, char **argv);
 int kt_cmd_tune(const kt_command *self, int argc, char **argv);
 int kt_cmd_bench(const kt_command *self, int argc, char **argv);
+int kt_cmd_fuzz(const kt_command *self, int argc, char **argv);
 
 extern const kt_command kt_commands[]; /* ends with a row without a name */
 

@@ -1,0 +1,186 @@
+/* Running fuzz cases: see fuzz_run.h. */
+#include "fuzz_run.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const kt_fuzz_kind_names[KT_FUZZ_N_KINDS] = {"passed",  "refused", "fault",      "wrong",
+                                                         "outside", "input",   "unrepeated", "counter"};
+
+/* ---- the machine --------------------------------------------------------------------------------------------------
+ */
+
+static int open_context(kt_fuzz_machine *f, kt_fuzz_path path, int again) {
+    if (f->ctx[path][again]) return KT_GOOD;
+    kiln_context_options options = {.struct_size = sizeof options, .cache_dir = "off"};
+    options.path = path == KT_FUZZ_PATH_PORTABLE ? KILN_PATH_PORTABLE : KILN_PATH_AUTO;
+    options.shapes = again ? KILN_SHAPES_GENERIC : KILN_SHAPES_EXACT;
+    options.sm_limit = again ? 7 : 0;
+    return kt_status(f->lib, KT_CALL(f->lib, "kiln_context_create", KT_STR(f->device), KT_PTR(&options),
+                                     KT_PTR(&f->ctx[path][again])));
+}
+
+int kt_fuzz_machine_open(kt_library *lib, const char *device, kt_fuzz_machine *f) {
+    *f = (kt_fuzz_machine){.lib = lib, .device = device};
+    KT_TRY(open_context(f, KT_FUZZ_PATH_AUTO, 0));
+    int32_t type = 0, id = 0;
+    void *ctx = f->ctx[KT_FUZZ_PATH_AUTO][0];
+    KT_TRY(kt_status(lib, KT_CALL(lib, "kiln_context_device", KT_PTR(ctx), KT_PTR(&type), KT_PTR(&id))));
+    f->simulated = type == 1;
+    if (f->simulated) return KT_GOOD;
+    f->stream_ctx = ctx;
+    return kt_status(lib, KT_CALL(lib, "kiln_stream_create", KT_PTR(ctx), KT_PTR(&f->stream)));
+}
+
+void kt_fuzz_machine_close(kt_fuzz_machine *f) {
+    if (f->stream) (void)KT_CALL(f->lib, "kiln_stream_destroy", KT_PTR(f->stream_ctx), KT_PTR(f->stream));
+    for (int i = 0; i < KT_FUZZ_N_PATHS * 2; i++) {
+        void *ctx = f->ctx[i / 2][i % 2];
+        if (ctx) (void)KT_CALL(f->lib, "kiln_context_destroy", KT_PTR(ctx));
+    }
+    *f = (kt_fuzz_machine){0};
+}
+
+/* ---- one call -----------------------------------------------------------------------------------------------------
+ */
+
+static void found(kt_fuzz_finding *finding, kt_fuzz_kind kind, int arg) {
+    finding->kind = kind;
+    finding->arg = arg;
+    snprintf(finding->message, sizeof finding->message, "%s", kt_message());
+}
+
+/* Call, finished, results on the host. */
+static int call(kt_fuzz_machine *f, kt_fuzz_memory *m, unsigned char poison, kt_fuzz_finding *finding) {
+    KT_TRY(kt_fuzz_memory_reset(m, poison));
+    int code = kt_call_op(f->lib, m->c->op, m->ctx, m->device_args, m->options, f->stream);
+    if (code == KT_GOOD && f->stream)
+        code = kt_status(f->lib, KT_CALL(f->lib, "kiln_stream_synchronize", KT_PTR(m->ctx), KT_PTR(f->stream)));
+    if (code != KT_GOOD) {
+        found(finding, code == KT_USAGE ? KT_FUZZ_REFUSED : KT_FUZZ_FAULT, -1);
+        return KT_GOOD;
+    }
+    return kt_fuzz_memory_fetch(m);
+}
+
+/* ---- counted ids --------------------------------------------------------------------------------------------------
+ */
+
+/* Ids other than -1 that name nothing; *of: the argument that holds them, -1 if there is none. */
+static uint64_t wild_ids(const kt_fuzz_memory *m, int *of) {
+    static const char *const names[] = {"selected_experts", "topk_indices", "token_indices"};
+    *of = -1;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int arg = kt_problem_arg(m->c->op->name, names[i]);
+        if (arg < 0 || !m->host_args[arg]) continue;
+        *of = arg;
+        int64_t n = m->c->size[(i == 2 ? 'B' : 'E') - 'A'];
+        uint64_t wild = 0;
+        for (uint64_t e = 0; e < m->shapes.tensor[arg].elements; e++) {
+            double id = kt_problem_get(&m->on_host[arg], (int64_t)e);
+            wild += (id < 0 && id != -1) || id >= (double)n;
+        }
+        return wild;
+    }
+    return 0;
+}
+
+static int check_counter(kt_fuzz_machine *f, const kt_fuzz_memory *m, kt_fuzz_finding *finding) {
+    uint64_t counted = 0;
+    int arg;
+    KT_TRY(kt_status(f->lib, KT_CALL(f->lib, "kiln_context_device_faults", KT_PTR(m->ctx), KT_PTR(&counted))));
+    uint64_t wild = wild_ids(m, &arg);
+    if (counted == 0 && wild == 0) return KT_GOOD;
+    KT_TRY(kt_status(f->lib, KT_CALL(f->lib, "kiln_context_device_faults_reset", KT_PTR(m->ctx))));
+    bool all_outputs = true;
+    for (int i = 0; i < m->c->op->n_args; i++)
+        all_outputs = all_outputs && (m->host_args[i] || !kt_fuzz_is_output(m, i));
+    if (counted > 0 && wild > 0) return KT_GOOD;
+    if (counted == 0 && !all_outputs) return KT_GOOD; /* what was asked for may need no ids */
+    (void)kt_fail(KT_CHECK, "%" PRIu64 " ids are out of range, and the device counted %" PRIu64, wild, counted);
+    found(finding, KT_FUZZ_COUNTER, arg);
+    return KT_GOOD;
+}
+
+/* ---- the same call again ------------------------------------------------------------------------------------------
+ */
+
+static void keep(const kt_fuzz_memory *m, void **first) {
+    for (int i = 0; i < m->c->op->n_args; i++)
+        first[i] = m->host_args[i] && kt_fuzz_is_output(m, i) ? kt_fuzz_memory_compact(m, i) : NULL;
+}
+
+static void compare_bits(const kt_fuzz_memory *m, void *const *first, kt_fuzz_finding *finding) {
+    for (int i = 0; i < m->c->op->n_args && finding->kind == KT_FUZZ_PASSED; i++) {
+        if (!first[i]) continue;
+        const kt_tensor *t = &m->shapes.tensor[i];
+        void *now = kt_fuzz_memory_compact(m, i);
+        uint64_t width = t->dtype->bits / 8u, e = 0;
+        if (memcmp(first[i], now, t->bytes) != 0) {
+            while (memcmp((char *)first[i] + e * width, (char *)now + e * width, width) == 0) e++;
+            char place[128];
+            (void)kt_fail(KT_CHECK, "%s%s was %.9g and is %.9g when the same call runs again on 7 multiprocessors",
+                          m->c->op->args[i].name, kt_tensors_place(t, e, place, sizeof place),
+                          kt_element(t->dtype, first[i], e), kt_element(t->dtype, now, e));
+            found(finding, KT_FUZZ_UNREPEATED, i);
+        }
+        free(now);
+    }
+}
+
+static int run_again(kt_fuzz_machine *f, kt_fuzz_memory *m, kt_fuzz_finding *finding) {
+    void *first[KT_MAX_ARGS] = {NULL}, *ctx = m->ctx;
+    keep(m, first);
+    KT_TRY(open_context(f, m->c->path, 1));
+    m->ctx = f->ctx[m->c->path][1];
+    if (f->simulated)
+        KT_TRY(kt_status(f->lib, KT_CALL(f->lib, "kiln_context_sim_seed", KT_PTR(m->ctx), KT_U64(m->c->seed))));
+    int code = call(f, m, 0x4B, finding); /* large numbers where the first run had NaN */
+    if (code == KT_GOOD && finding->kind == KT_FUZZ_PASSED) compare_bits(m, first, finding);
+    if (code == KT_GOOD) code = kt_status(f->lib, KT_CALL(f->lib, "kiln_context_device_faults_reset", KT_PTR(m->ctx)));
+    for (int i = 0; i < KT_MAX_ARGS; i++) free(first[i]);
+    m->ctx = ctx;
+    return code;
+}
+
+/* ---- one case -----------------------------------------------------------------------------------------------------
+ */
+
+static int run_checks(kt_fuzz_machine *f, kt_fuzz_memory *m, const kt_fuzz_oracle *oracle, kt_fuzz_finding *finding) {
+    KT_TRY(call(f, m, 0xFF, finding));
+    if (finding->kind != KT_FUZZ_PASSED) return KT_GOOD;
+    bool input;
+    int arg = -1;
+    if (kt_fuzz_memory_check(m, &input) != KT_GOOD)
+        found(finding, input ? KT_FUZZ_INPUT : KT_FUZZ_OUTSIDE, -1);
+    else if (kt_fuzz_oracle_judge(oracle, m, &arg, &finding->worst) != KT_GOOD)
+        found(finding, KT_FUZZ_WRONG, arg);
+    else
+        KT_TRY(check_counter(f, m, finding));
+    if (finding->kind != KT_FUZZ_PASSED) return KT_GOOD;
+    return run_again(f, m, finding);
+}
+
+int kt_fuzz_run(kt_fuzz_machine *f, const kt_fuzz_case *c, kt_fuzz_finding *finding) {
+    *finding = (kt_fuzz_finding){.kind = KT_FUZZ_PASSED, .arg = -1};
+    KT_TRY(open_context(f, c->path, 0));
+    kt_fuzz_memory *m = kt_alloc(1, sizeof *m);
+    kt_fuzz_oracle oracle = {0};
+    int code = kt_fuzz_memory_make(c, f->lib, f->ctx[c->path][0], m);
+    if (code == KT_GOOD) code = kt_fuzz_oracle_make(m, &oracle);
+    if (code == KT_GOOD) {
+        code = kt_fuzz_memory_workspace(m);
+        if (code == KT_USAGE || code == KT_CHECK) {
+            found(finding, KT_FUZZ_REFUSED, -1);
+            code = KT_GOOD;
+        } else if (code == KT_GOOD) {
+            code = run_checks(f, m, &oracle, finding);
+        }
+    }
+    kt_fuzz_oracle_free(&oracle);
+    kt_fuzz_memory_free(m);
+    free(m);
+    return code;
+}
