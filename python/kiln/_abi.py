@@ -62,7 +62,7 @@ class Option:
     def value(self, given):
         """What the C struct holds for `given`."""
         if self.is_bool:
-            return 0 if given else 1  # KILN_TRUE is 0, so that a zeroed struct holds the defaults
+            return 0 if given else 1  # KILN_TRUE and KILN_FALSE
         if self.choices:
             if given not in self.choices:
                 raise ValueError(f"{self.name} is {given!r}; wanted one of {', '.join(self.choices)}")

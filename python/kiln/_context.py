@@ -37,12 +37,15 @@ def context_for(tensor):
 
 
 def _json(call):
-    """What a function of the library writes as JSON: asked once for its size, once for the text."""
-    needed = ctypes.c_uint64()
-    check(call(None, 0, ctypes.byref(needed)))
-    text = ctypes.create_string_buffer(needed.value)
-    check(call(text, needed.value, ctypes.byref(needed)))
-    return json.loads(text.value)
+    """What a function of the library writes as JSON. The text may be longer the next time: times stand in it."""
+    capacity, needed = 1 << 16, ctypes.c_uint64()
+    while True:
+        text = ctypes.create_string_buffer(capacity)
+        status = call(text, capacity, ctypes.byref(needed))
+        if needed.value <= capacity:
+            check(status)
+            return json.loads(text.value)
+        capacity = 2 * needed.value
 
 
 def _choice(name, value, choices):
@@ -72,8 +75,9 @@ class _Call:
                 raise ValueError(f"accumulate names {name!r}; the outputs are {', '.join(op.outputs)}")
             common.accumulate |= 1 << op.outputs.index(name)
         for option in op.options:
-            if option.name in arguments:
-                setattr(self.options, option.name, option.value(arguments.pop(option.name)))
+            given = arguments.pop(option.name, option.default)
+            if given != option.default:  # a zeroed struct holds the defaults
+                setattr(self.options, option.name, option.value(given))
         self.stream = stream_of(stream, arguments.values(), device)
         self.alive, self.tensors = [], []
         for arg in op.args:

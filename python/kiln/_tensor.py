@@ -1,6 +1,7 @@
 """Tensors of other libraries as DLPack's DLTensor. Memory is borrowed for the duration of a call, never copied."""
 
 import ctypes
+import functools
 import sys
 
 CPU, CUDA = 1, 2
@@ -44,12 +45,16 @@ class Spec:
         self.shape, self.dtype = tuple(shape), dtype
 
 
+@functools.lru_cache(maxsize=4096)
+def _longs(numbers):
+    """As a C array: kept, since a training loop comes with the same shapes again and again, and the library only reads."""
+    return (ctypes.c_int64 * len(numbers))(*numbers)
+
+
 def _make(data, device, shape, strides, dtype):
-    n = len(shape)
-    longs = ctypes.c_int64 * n
-    # `strides or None`: NULL strides mean a compact tensor.
-    return DLTensor(data or None, device[0], device[1], n, dtype[0], dtype[1], 1, longs(*shape),
-                    None if strides is None else longs(*strides), 0)
+    """strides None: a compact tensor."""
+    return DLTensor(data or None, device[0], device[1], len(shape), dtype[0], dtype[1], 1, _longs(shape),
+                    None if strides is None else _longs(strides), 0)
 
 
 def _in_elements(strides, item):
@@ -57,7 +62,7 @@ def _in_elements(strides, item):
         return None
     if any(s % item for s in strides):
         raise TypeError(f"strides of {tuple(strides)} bytes are not whole elements of {item}")
-    return [s // item for s in strides]
+    return tuple(s // item for s in strides)
 
 
 def _from_interface(interface, device, writes, is_bf16):
