@@ -17,7 +17,7 @@
 typedef struct warm_call {
     const char *library, *arch, *device, *pack, *cache, *tokens, *ops;
     int64_t threads;
-    bool json, exact, list_models;
+    bool json, exact, list_models, plan_only;
     kt_list models, operands;
     kt_sizes sizes;
     kt_library *lib;
@@ -137,10 +137,11 @@ static int write_pack(warm_call *c) {
     int32_t n = 0;
     if (access(c->pack, F_OK) == 0) from[n++] = c->pack;
     if (access(c->parts, F_OK) == 0) from[n++] = c->parts;
-    if (n == 0) return KT_GOOD; /* every call failed */
+    /* Nothing new (a pack that is complete may lie where nobody can write), or nothing at all. */
+    if (n == 0 || (n == 1 && from[0] == c->pack)) return KT_GOOD;
     KT_TRY(kt_status(
         c->lib, KT_CALL(c->lib, "kiln_cache_merge", KT_PTR(from), KT_I32(n), KT_STR(c->pack), KT_PTR(&c->entries))));
-    if (access(c->parts, F_OK) == 0 && nftw(c->parts, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0)
+    if (nftw(c->parts, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0)
         return kt_fail(KT_ENVIRONMENT, "%s: %s", c->parts, strerror(errno));
     return KT_GOOD;
 }
@@ -149,10 +150,10 @@ static int write_pack(warm_call *c) {
 
 static int print_json(const warm_call *c) {
     const kt_warm_result *r = &c->result;
-    json_t *out =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:O, s:O}", "calls", (json_int_t)r->calls, "kernels",
-                  (json_int_t)r->kernels, "built", (json_int_t)r->built, "cached", (json_int_t)r->cached, "failed",
-                  (json_int_t)r->failed, "seconds", r->seconds, "failures", r->failures, "skipped", c->list.skipped);
+    json_t *out = json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:O, s:O, s:O}", "calls", (json_int_t)r->calls, "kernels",
+                            (json_int_t)r->kernels, "built", (json_int_t)r->built, "cached", (json_int_t)r->cached,
+                            "failed", (json_int_t)r->failed, "seconds", r->seconds, "groups", r->groups, "failures",
+                            r->failures, "skipped", c->list.skipped);
     if (c->pack)
         json_object_set_new(out, "pack", json_pack("{s:s, s:I}", "path", c->pack, "entries", (json_int_t)c->entries));
     return kt_print_json(out);
@@ -180,6 +181,22 @@ static int print_text(const warm_call *c) {
     return KT_GOOD;
 }
 
+static int print_groups(const warm_call *c) {
+    const kt_warm_result *r = &c->result;
+    kt_table t = kt_table_begin(4, (const char *const[]){"for", "operation", "device", ">kernels"});
+    size_t i;
+    const json_t *row;
+    json_array_foreach(r->groups, i, row) {
+        kt_table_cell(&t, "%s", kt_json_text(row, "group", "?"));
+        kt_table_cell(&t, "%s", kt_json_text(row, "op", "?"));
+        kt_table_cell(&t, "%s, %s", kt_json_text(row, "device", "?"), kt_json_text(row, "shapes", "?"));
+        kt_table_cell(&t, "%.0f", kt_json_number(row, "kernels", 0));
+    }
+    kt_table_end(&t, 0);
+    printf("%" PRIu64 " calls, %" PRIu64 " kernels\n", r->calls, r->kernels);
+    return KT_GOOD;
+}
+
 static int run(warm_call *c, kt_warm_job *job) {
     if (c->list_models) return list_models(c);
     if (c->pack && c->cache) return kt_fail(KT_USAGE, "--pack and --cache exclude each other");
@@ -188,6 +205,7 @@ static int run(warm_call *c, kt_warm_job *job) {
     KT_TRY(kt_library_open(c->library, &c->lib));
     job->lib = c->lib;
     job->exact = c->exact;
+    job->plan_only = c->plan_only;
     job->threads = c->threads > 0 ? c->threads : usable_cores();
     job->on_terminal = isatty(STDERR_FILENO);
     job->cache_dir = c->cache;
@@ -199,9 +217,11 @@ static int run(warm_call *c, kt_warm_job *job) {
     }
     int code = kt_warm_run(job, &c->list, &c->result);
     if (code != KT_GOOD && code != KT_CHECK) return code;
-    int written = c->pack ? write_pack(c) : KT_GOOD;
-    if (written != KT_GOOD) return written;
-    KT_TRY(c->json ? print_json(c) : print_text(c));
+    if (c->pack && !c->plan_only) {
+        int written = write_pack(c);
+        if (written != KT_GOOD) return written;
+    }
+    KT_TRY(c->json ? print_json(c) : c->plan_only ? print_groups(c) : print_text(c));
     return code;
 }
 
@@ -223,6 +243,7 @@ int kt_cmd_warm(const kt_command *self, int argc, char **argv) {
         {"o", KT_TEXT, &c.pack, "FILE", "the same"},
         {"cache", KT_TEXT, &c.cache, "DIR", "fill this directory instead of KILN_CACHE_DIR"},
         {"j", KT_NUMBER, &c.threads, "N", "threads (as many as there are cores)"},
+        {"dry-run", KT_FLAG, &c.plan_only, NULL, "build nothing; count the kernels"},
         {"models", KT_FLAG, &c.list_models, NULL, "list the models and their operations"},
         KT_OPTION_JSON(&c.json),
         KT_OPTION_LIBRARY(&c.library),

@@ -20,11 +20,12 @@ void kt_warm_list_begin(kt_warm_list *list) {
     *list = (kt_warm_list){.skipped = json_array()};
 }
 
-static kt_warm_call *add(kt_warm_list *list, const kt_op *op, char *what) {
+static kt_warm_call *add(kt_warm_list *list, const kt_op *op, const char *group, char *what) {
     list->item = kt_grow(list->item, list->n + 1, sizeof *list->item);
     kt_warm_call *c = list->item[list->n++] = kt_alloc(1, sizeof *c);
     c->op = op;
     c->what = what;
+    c->group = kt_copy(group);
     return c;
 }
 
@@ -32,6 +33,7 @@ void kt_warm_list_free(kt_warm_list *list) {
     for (size_t i = 0; i < list->n; i++) {
         kt_call_free(&list->item[i]->call);
         free(list->item[i]->what);
+        free(list->item[i]->group);
         free(list->item[i]);
     }
     free(list->item);
@@ -105,7 +107,7 @@ static int read_line(kt_warm_list *list, const char *path, int number, const cha
         code = kt_fail(KT_USAGE, "wanted {\"v\":1,\"op\":...}, as KILN_RECORD writes it");
     const kt_op *op = code == KT_GOOD ? kt_op_find(op_name) : NULL;
     if (op)
-        code = read_call(add(list, op, kt_format("%s:%d", path, number)), line);
+        code = read_call(add(list, op, path, kt_format("%s:%d", path, number)), line);
     else
         code = KT_USAGE;
     json_decref(line);
@@ -137,7 +139,8 @@ static int add_call(kt_warm_list *list, const kt_warm_models *m, const json_t *m
     kt_sizes sizes = *m->sizes;
     sizes.op = op;
     sizes.base = base;
-    kt_warm_call *c = add(list, op, kt_format("%s T=%" PRId64, kt_json_text(model, "model", "?"), tokens));
+    const char *name = kt_json_text(model, "model", "?");
+    kt_warm_call *c = add(list, op, name, kt_format("%s T=%" PRId64, name, tokens));
     int code = kt_sizes_call(&sizes, &c->call);
     json_decref(base);
     return code;

@@ -7,7 +7,8 @@
 /* A call that is only described. */
 typedef struct kt_warm_call {
     const kt_op *op;
-    char *what; /* where it comes from: "shapes.jsonl:12", "GLM-4.5-Air T=128" */
+    char *what;  /* where it comes from: "shapes.jsonl:12", "GLM-4.5-Air T=128" */
+    char *group; /* the file or the model */
     kt_call call;
     bool strided[KT_MAX_ARGS];
     int64_t strides[KT_MAX_ARGS][KT_MAX_RANK];

@@ -217,6 +217,30 @@ static void report_failures(const warm *w, kt_warm_result *out) {
     }
 }
 
+/* How many different kernels the calls of a model (or file) and operation need, one machine at a time. */
+static void report_groups(const warm *w, kt_warm_result *out) {
+    char *seen = kt_alloc(w->n_kernels, 1);
+    for (size_t i = 0; i < w->n_tasks;) {
+        const task *first = &w->tasks[i];
+        json_int_t kernels = 0;
+        memset(seen, 0, w->n_kernels);
+        for (; i < w->n_tasks; i++) {
+            const task *t = &w->tasks[i];
+            if (t->place != first->place || t->call->op != first->call->op) break;
+            if (strcmp(t->call->group, first->call->group) != 0) break;
+            for (size_t k = 0; k < t->n; k++) {
+                kernels += !seen[t->kernel[k]];
+                seen[t->kernel[k]] = 1;
+            }
+        }
+        const place *p = &w->places[first->place];
+        json_array_append_new(out->groups, json_pack("{s:s, s:s, s:s, s:s, s:I}", "group", first->call->group, "op",
+                                                     first->call->op->name, "device", p->device, "shapes",
+                                                     p->exact ? "exact" : "generic", "kernels", kernels));
+    }
+    free(seen);
+}
+
 /* What a context could not keep on the disk is a failure that no call saw. */
 static int check_counters(const warm *w) {
     for (size_t i = 0; i < w->n_places; i++) {
@@ -240,8 +264,9 @@ static int report(const warm *w, const kt_warm_list *list, kt_warm_result *out) 
     out->kernels = w->n_kernels;
     out->built = w->progress.built;
     out->cached = w->progress.cached;
-    out->failed = out->kernels - out->built - out->cached;
+    out->failed = w->job->plan_only ? 0 : out->kernels - out->built - out->cached;
     out->seconds = kt_warm_progress_seconds(&w->progress);
+    report_groups(w, out);
     report_failures(w, out);
     KT_TRY(check_counters(w));
     size_t n = json_array_size(out->failures);
@@ -267,7 +292,7 @@ static void close_all(warm *w) {
 
 int kt_warm_run(const kt_warm_job *job, const kt_warm_list *list, kt_warm_result *out) {
     warm w = {.job = job, .lock = PTHREAD_MUTEX_INITIALIZER, .index = json_object()};
-    *out = (kt_warm_result){.failures = json_array()};
+    *out = (kt_warm_result){.groups = json_array(), .failures = json_array()};
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -277,6 +302,7 @@ int kt_warm_run(const kt_warm_job *job, const kt_warm_list *list, kt_warm_result
     int code = open_places(&w);
     if (code == KT_GOOD) {
         plan_all(&w, list);
+        if (job->plan_only) w.n_queue = 0;
         code = build_queue(&w);
     }
     if (code == KT_GOOD && w.progress.failed_calls > 0) {
@@ -291,6 +317,7 @@ int kt_warm_run(const kt_warm_job *job, const kt_warm_list *list, kt_warm_result
 }
 
 void kt_warm_result_free(kt_warm_result *result) {
+    json_decref(result->groups);
     json_decref(result->failures);
     *result = (kt_warm_result){0};
 }

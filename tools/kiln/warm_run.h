@@ -11,6 +11,7 @@ typedef struct kt_warm_job {
     const char *cache_dir; /* NULL: the default one */
     const char *read_only; /* a pack that is looked into first; "" for none */
     bool exact;            /* kernels of the very token counts, beside those for all */
+    bool plan_only;        /* name the kernels and build none */
     int64_t threads;
     bool on_terminal; /* progress as a bar that is drawn over, else as lines now and then */
 } kt_warm_job;
@@ -20,6 +21,7 @@ typedef struct kt_warm_result {
     uint64_t calls, kernels; /* different ones; a kernel counts for each machine */
     uint64_t built, cached, failed;
     double seconds;
+    json_t *groups;   /* [{"group", "op", "device", "kernels"}]: a model's operation, or a file's */
     json_t *failures; /* [{"what", "op", "device", "line", "error"}]: calls whose kernels are not all there */
 } kt_warm_result;
 
