@@ -42,11 +42,16 @@ static kn_status float_bits(double v, const char *name, int64_t *out) {
 }
 
 static kn_status describe_activation(const kiln_activation *a, kn_problem *p) {
-    KN_REQUIRE(!a->source, KN_E_UNSUPPORTED,
-               "activation.source is given; routed_experts_backward has alpha, limit and offset alone");
     KN_REQUIRE(a->limit >= 0, KN_E_ARG, "activation.limit is %g; wanted a positive number, or 0 for none", a->limit);
+    if (a->source) {
+        KN_REQUIRE(
+            a->alpha == 0 && a->limit == 0 && a->offset == 0, KN_E_ARG,
+            "activation.alpha, limit and offset are %g, %g and %g beside a source; wanted 0: the source says it all",
+            a->alpha, a->limit, a->offset);
+        KN_TRY(kn_user_function_keep(a->source, p->source));
+    }
     KN_TRY(float_bits(a->alpha == 0 ? 1 : a->alpha, "alpha", &p->option[KN_ROUTED_ALPHA]));
-    KN_TRY(float_bits(a->limit == 0 ? 0 : a->limit, "limit", &p->option[KN_ROUTED_LIMIT]));
+    KN_TRY(float_bits(a->limit == 0 || isinf(a->limit) ? 0 : a->limit, "limit", &p->option[KN_ROUTED_LIMIT]));
     return float_bits(a->offset == 0 ? 0 : a->offset, "offset", &p->option[KN_ROUTED_ACT_OFFSET]);
 }
 

@@ -222,6 +222,18 @@ static void add_value(kn_gemm *g, const char *name, int64_t value) {
     q->value = value;
 }
 
+static void add_activation(kn_gemm *g, const kn_problem *p) {
+    if (p->source[0] || p->source[1]) {
+        add_name(g, "ACTIVATION", "user");
+        add_value(g, "USER0", (int64_t)p->source[0]);
+        add_value(g, "USER1", (int64_t)p->source[1]);
+        return;
+    }
+    add_value(g, "ALPHA", p->option[KN_ROUTED_ALPHA]);
+    add_value(g, "LIMIT", p->option[KN_ROUTED_LIMIT]);
+    add_value(g, "OFFSET", p->option[KN_ROUTED_ACT_OFFSET]);
+}
+
 static void add_binding(kn_gemm *g, uint8_t kind, int arg, int dim, int64_t value) {
     g->epi_bind[g->n_epi_bind++] = (kn_binding){.kind = kind, .arg = (uint8_t)arg, .dim = (uint8_t)dim, .value = value};
 }
@@ -258,9 +270,7 @@ void kn_routed_emit_activation_gradient(const kn_routed *r) {
     add_value(&g, "ACT_SKIP", r->inner);
     add_value(&g, "WEIGHTED", !r->on_input);
     add_value(&g, "PARTIAL", r->want_partial);
-    add_value(&g, "ALPHA", r->p->option[KN_ROUTED_ALPHA]);
-    add_value(&g, "LIMIT", r->p->option[KN_ROUTED_LIMIT]);
-    add_value(&g, "OFFSET", r->p->option[KN_ROUTED_ACT_OFFSET]);
+    add_activation(&g, r->p);
     bind_read(r, &g, KN_ROUTED_SAVED_GATE, r->at.gate);
     bind_read(r, &g, KN_ROUTED_SAVED_UP, r->at.up);
     add_binding(&g, KN_BIND_I32, 0, 0, r->top_k);
