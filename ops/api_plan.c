@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "jit/kernel.h"
 #include "jit/plan.h"
+#include "jit/plan_make.h"
 #include "jit/user_function.h"
 #include "kiln/kiln_tools.h"
 #include "ops/api_call.h"
@@ -179,12 +180,23 @@ static void add_header(kn_buf *b, kn_engine *e, const kn_api_call *c, const kn_p
     (void)kn_api_record_line(c, b);
 }
 
-/* The variant that a call would use now: an existing plan's, else what the policy would build. */
-static bool variant_of(kn_engine *e, const kn_api_call *c) {
+/* The variant that a call would use now: an existing plan's, else the one that a cache has, else what the policy would
+ * build. Only who builds looks into caches. */
+static kn_status variant_of(kn_engine *e, const kn_api_call *c, bool builds, bool *generic) {
     kn_plan *plan = kn_plan_find(e, &c->problem);
-    bool generic = plan ? plan->generic : kn_plan_variants(e, c->call.op) == 2;
+    uint32_t variants = kn_plan_variants(e, c->call.op);
+    *generic = plan ? plan->generic : variants == 2;
+    bool known = plan || variants != 3 || !builds;
     kn_plan_release(e, plan);
-    return generic;
+    for (uint8_t v = 0; v < 2 && !known; v++) {
+        kn_problem p = c->problem;
+        p.generic = v;
+        KN_TRY(kn_plan_make(e, c->call.op, &p, KN_WANT_CACHED, &plan));
+        known = plan != NULL;
+        if (known) *generic = v;
+        kn_plan_free(e, plan);
+    }
+    return KN_OK;
 }
 
 static kn_status write_kernel(kn_engine *e, const kn_kernel_spec *spec, uint32_t flags, kernel_report *report,
@@ -199,7 +211,9 @@ static kn_status write_kernel(kn_engine *e, const kn_kernel_spec *spec, uint32_t
 static kn_status write_plan(kn_engine *e, const kn_api_call *c, uint32_t flags, kn_program *program,
                             kernel_report *report, kn_buf *explain, kn_buf *b) {
     kn_problem p = c->problem;
-    p.generic = variant_of(e, c);
+    bool generic = false;
+    KN_TRY(variant_of(e, c, flags & KILN_PLAN_BUILD, &generic));
+    p.generic = generic;
     KN_TRY(kn_plan_explain(e, c->call.op, &p, program, flags & KILN_PLAN_EXPLAIN ? explain : NULL));
     add_header(b, e, c, program, p.generic, flags);
     kn_buf_add(b, ",\"kernels\":[");

@@ -245,6 +245,25 @@ START_TEST(json_of_plan_and_cache) {
 }
 END_TEST
 
+/* A plan that is built takes the generic kernel where that is what the caches have, as a call does. */
+START_TEST(plans_take_what_is_cached) {
+    static char text[1 << 16];
+    uint64_t needed = 0;
+    lb_call c;
+    lb_begin(&c, 37, 60);
+    kiln_context *ctx = create((kiln_context_options){.cache_dir = work_dir, .shapes = KILN_SHAPES_GENERIC});
+    ck_assert_ok(lb_run(ctx, &c, NULL));
+    ck_assert_ok(kiln_context_destroy(ctx));
+    ctx = create((kiln_context_options){.cache_dir = work_dir, .on_miss = KILN_ON_MISS_ERROR});
+    ck_assert_ok(kiln_plan_json(ctx, "load_balance_backward", c.args, 8, &c.options, KILN_PLAN_BUILD, text, sizeof text,
+                                &needed));
+    ck_assert_ptr_nonnull(strstr(text, "\"shapes\":\"generic\""));
+    ck_assert_ok(lb_run(ctx, &c, NULL));
+    ck_assert_ok(kiln_context_destroy(ctx));
+    lb_end(&c);
+}
+END_TEST
+
 /* The limit changes how many blocks there are. */
 START_TEST(a_limit_of_multiprocessors) {
     static char all[1 << 16], few[1 << 16];
@@ -386,6 +405,7 @@ int main(void) {
     tcase_add_test(t, new_problems_are_recorded_once);
     tcase_add_test(t, strict_mode_gives_the_line_to_add);
     tcase_add_test(t, json_of_plan_and_cache);
+    tcase_add_test(t, plans_take_what_is_cached);
     tcase_add_test(t, a_limit_of_multiprocessors);
     tcase_add_test(t, own_templates_turn_packs_off);
     tcase_add_test(t, verify_finds_a_changed_template);
