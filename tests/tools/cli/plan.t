@@ -8,7 +8,7 @@ workspace 0 B; the least the hardware must do: 8.* MiB moved, *
 $ kiln plan load_balance_backward B=4096 E=256 K=8 --arch sm_80 --no-assembler --explain
 load_balance_backward  B=4096 E=256 K=8  for sm_80 (*)
 ...
-kiln_load_balance* from load_balance.ptxt:* B=4096 * E=256 *
+kiln_load_balance* from load_balance.ptxt:* B=4096 *E=256 *
 $ kiln plan load_balance_backward B=10 E=8 --without topk_idx --option top_k=2 --no-assembler | head -1
 load_balance_backward  B=10 E=8  for sm_90a (*)
 $ kiln plan load_balance_backward B=10 E=8 K=2 --json --no-assembler | grep -E '^  "(op|target|shapes)"'
