@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# installed.sh BUILD COMPILER: an installed tree is usable from CMake and from pkg-config, shared and static, also after it
-# was moved; its tool finds its library.
+# installed.sh BUILD COMPILER: an installed tree is usable from CMake and from pkg-config, shared and static, from C and C++,
+# also after it was moved; its tool finds its library.
 set -euo pipefail
 build=$1 cc=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -30,6 +30,8 @@ read -ra private <<<"$(pkg-config --static --libs-only-l kiln | sed 's/-lkiln//'
 LD_LIBRARY_PATH=$libdir "$work/pc_shared"
 "$cc" "${cflags[@]}" "$here/consumer/consumer.c" -o "$work/pc_static" "$libdir/libkiln.a" "${private[@]}"
 "$work/pc_static"
+"$cc" -x c++ -std=c++17 "${cflags[@]}" "$here/consumer/consumer.c" -x none -o "$work/pc_cxx" "${shared[@]}"
+LD_LIBRARY_PATH=$libdir "$work/pc_cxx"
 
 echo "-- the tool"
 "$prefix/bin/kiln" ops load_balance_backward >"$work/ops"
