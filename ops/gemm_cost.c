@@ -20,15 +20,21 @@ static const double OUTSIDE_ROW = 3.8;    /* a row of a K-major box that lies ou
 static const double OVERLAP = 0.05;       /* of the shorter of computing and moving, which the longer does not hide */
 static const double REREAD = 0.4;         /* of a large operand, for each further tile that shares it, up to three */
 static const double LARGE_OPERAND = 32e6; /* bytes that the L2 does not keep */
+static const double EXCHANGE = 1200, EXCHANGE_128X128 = 1600; /* of sums within a cluster of two */
 
-/* Beside these: tiles whose bn divides the tokens with the least rest. No tile needs more than 128 accumulators a
- * thread: nvJitLink assembles relocatable code, in which setmaxnreg is ignored and a thread has 168 registers. */
+/* Beside these: tiles whose bn divides the tokens with the least rest. nvJitLink assembles relocatable code, in which
+ * setmaxnreg is ignored: a thread of three warpgroups has 168 registers, of a lean frame's two 255. */
 static const struct {
     bool coop;
     int mb, bn;
-} shapes[] = {{false, 2, 128}, {false, 1, 256}, {false, 2, 64}, {false, 1, 128}, {false, 1, 64},
-              {true, 1, 256},  {true, 1, 192},  {true, 1, 128}, {false, 1, 32},  {false, 2, 32}};
-enum { MAX_PARTS = 64 };
+    bool lean;
+} shapes[] = {{false, 2, 128, false}, {false, 1, 256, false}, {false, 2, 64, false}, {false, 1, 128, false},
+              {false, 1, 64, false},  {true, 1, 256, false},  {true, 1, 192, false}, {true, 1, 128, false},
+              {true, 1, 64, false},   {false, 1, 32, false},  {false, 2, 32, false}, {false, 2, 192, true},
+              {false, 2, 128, true},  {true, 2, 128, true},   {true, 2, 192, true}};
+enum { MAX_SLICES = 64, DEEP = 16, PRODUCER_ACCUMULATORS = 128, LEAN_MORE = 64 };
+/* Products that are hardly faster in parts are left whole. */
+static const double WORTH_IT = 0.97;
 
 static int64_t k_blocks(const kn_gemm *g) {
     int64_t n = 0;
@@ -52,8 +58,10 @@ static const char *refusal(const kn_gemm_candidate *c, const kn_gemm *const *g, 
     if (!columns->depth_contiguous && c->bn % 64 != 0)
         return "an operand that is not contiguous along k is read 64 columns at a time";
     if (c->swap && n > 1) return "several products in a launch are not swapped";
-    int most = g[0]->most_accumulators[c->swap];
-    if (most && c->mb * c->bn / 2 > most) return "the epilogue needs the registers of so many accumulators";
+    if (c->parts > 1 && (!c->coop || c->lean)) return "CTAs that share a depth add up halves of a shared tile";
+    int most = g[0]->most_accumulators[c->swap] ? g[0]->most_accumulators[c->swap] : PRODUCER_ACCUMULATORS;
+    if (c->mb * c->bn / 2 > most + (c->lean ? LEAN_MORE : 0))
+        return "the epilogue needs the registers of so many accumulators";
     if (kn_gemm_sm90_stages(c, g[0], facts) < 3) return "shared memory for less than three k blocks";
     return NULL;
 }
@@ -118,11 +126,14 @@ static work work_of(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, 
 }
 
 kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, double sms) {
-    double tiles = 0;
+    double tiles = 0, parts = c->parts, tile_size = kn_gemm_sm90_tile_rows(c) * c->bn / 16384.0;
     for (int i = 0; i < n; i++) tiles += (double)kn_gemm_sm90_tiles(c, g[i]);
-    double waves = (double)kn_ceil_div((int64_t)tiles, (int64_t)sms);
+    int64_t at_once = sms >= parts ? (int64_t)sms / c->parts : 1;
+    double waves = (double)kn_ceil_div((int64_t)tiles, at_once);
     work w = work_of(c, g, n, tiles, waves);
-    double epilogue = EPILOGUE + EPILOGUE_128X128 * kn_gemm_sm90_tile_rows(c) * c->bn / 16384;
+    w.tensor /= parts, w.feed /= parts, w.tile /= parts;
+    double epilogue = EPILOGUE + EPILOGUE_128X128 * tile_size;
+    if (c->parts > 1) epilogue = EPILOGUE + EXCHANGE + (EPILOGUE_128X128 / 2 + EXCHANGE_128X128) * tile_size;
     /* Ping-pong hides all epilogues but the last, unless they are longer than a tile's products. */
     double between = c->coop ? w.tile + epilogue : (w.tile > epilogue ? w.tile : epilogue);
     double compute = (waves - 1) * between + w.tile + epilogue, memory = w.bytes / HBM_BYTES;
@@ -137,7 +148,8 @@ kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const 
 }
 
 static bool same(const kn_gemm_candidate *a, const kn_gemm_candidate *b) {
-    return a->swap == b->swap && a->coop == b->coop && a->mb == b->mb && a->bn == b->bn;
+    return a->swap == b->swap && a->coop == b->coop && a->mb == b->mb && a->bn == b->bn && a->lean == b->lean &&
+           a->parts == b->parts;
 }
 
 static int add(kn_gemm_candidate *out, int n, kn_gemm_candidate c) {
@@ -148,17 +160,19 @@ static int add(kn_gemm_candidate *out, int n, kn_gemm_candidate c) {
 }
 
 /* Tiles that may suit the product, those of the table first. */
-static int list_candidates(const kn_gemm *g, kn_gemm_candidate *out) {
+static int list_candidates(const kn_gemm *g, int parts, kn_gemm_candidate *out) {
     int n = 0;
     for (size_t i = 0; i < 2 * sizeof shapes / sizeof shapes[0]; i++)
-        n = add(out, n, (kn_gemm_candidate){i % 2 != 0, shapes[i / 2].coop, shapes[i / 2].mb, shapes[i / 2].bn});
-    for (int64_t parts = 1; parts <= MAX_PARTS; parts++) {
-        int64_t rows = kn_ceil_div(kn_ceil_div(g->m, parts), 8) * 8;
+        n = add(out, n,
+                (kn_gemm_candidate){i % 2 != 0, shapes[i / 2].coop, shapes[i / 2].mb, shapes[i / 2].bn,
+                                    shapes[i / 2].lean, parts});
+    for (int64_t slices = 1; slices <= MAX_SLICES; slices++) {
+        int64_t rows = kn_ceil_div(kn_ceil_div(g->m, slices), 8) * 8;
         if (rows > 256 || rows < 16) continue;
         int bn = (int)rows;
-        n = add(out, n, (kn_gemm_candidate){true, false, 1, bn});
-        n = add(out, n, (kn_gemm_candidate){true, true, 1, bn});
-        if (bn <= 128) n = add(out, n, (kn_gemm_candidate){true, false, 2, bn});
+        n = add(out, n, (kn_gemm_candidate){true, false, 1, bn, false, parts});
+        n = add(out, n, (kn_gemm_candidate){true, true, 1, bn, false, parts});
+        if (bn <= 192) n = add(out, n, (kn_gemm_candidate){true, false, 2, bn, bn > 128, parts});
     }
     return n;
 }
@@ -167,23 +181,45 @@ int kn_gemm_sm90_candidates(const kn_gemm *const *g, int n, const kn_device_fact
                             kn_gemm_ranked out[KN_GEMM_MAX_CANDIDATES]) {
     kn_gemm_candidate all[KN_GEMM_MAX_CANDIDATES];
     double sms = facts->multiprocessors ? facts->multiprocessors : 1;
-    int count = list_candidates(g[0], all);
+    int count = list_candidates(g[0], n == 1 ? kn_gemm_depth_parts(g[0]) : 1, all);
     for (int i = 0; i < count; i++)
         out[i] = (kn_gemm_ranked){all[i], kn_gemm_sm90_cost(&all[i], g, n, sms), refusal(&all[i], g, n, facts)};
     return count;
 }
 
-kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_device_facts *facts) {
-    kn_gemm_candidate all[KN_GEMM_MAX_CANDIDATES], best = {false, false, 2, 128};
-    double sms = facts->multiprocessors ? facts->multiprocessors : 1, best_cost = -1;
-    int count = list_candidates(g[0], all);
+/* The cheapest candidate with that number of parts; its clocks, or -1 without any. */
+static double cheapest(const kn_gemm *const *g, int n, const kn_device_facts *facts, int parts,
+                       kn_gemm_candidate *best) {
+    kn_gemm_candidate all[KN_GEMM_MAX_CANDIDATES];
+    double sms = facts->multiprocessors ? facts->multiprocessors : 1, least = -1;
+    int count = list_candidates(g[0], parts, all);
     for (int i = 0; i < count; i++) {
         if (refusal(&all[i], g, n, facts)) continue;
         double cost = kn_gemm_sm90_cost(&all[i], g, n, sms).clocks;
-        if (best_cost < 0 || cost < best_cost) {
-            best_cost = cost;
-            best = all[i];
+        if (least < 0 || cost < least) {
+            least = cost;
+            *best = all[i];
         }
     }
+    return least;
+}
+
+kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_device_facts *facts) {
+    int parts = n == 1 ? kn_gemm_depth_parts(g[0]) : 1;
+    kn_gemm_candidate best = {parts > 1, parts > 1, parts > 1 ? 1 : 2, parts > 1 ? 64 : 128, false, parts};
+    (void)cheapest(g, n, facts, parts, &best);
     return best;
+}
+
+/* The machine by which it is decided, so that no other machine's sums differ: an H200. */
+static const kn_device_facts reference = {.multiprocessors = 132, .smem_per_block = 232448};
+
+int kn_gemm_depth_parts(const kn_gemm *g) {
+    const kn_gemm_operand *a = &g->segment[0].a, *b = &g->segment[0].b;
+    kn_gemm_candidate best;
+    if (g->group != KN_GROUP_NONE || g->gather_dtype != KN_DTYPE_NONE || g->k_is_tokens || g->promote) return 1;
+    if (g->a_split != 1 || g->b_split != 1 || a->dtype == KN_F32 || b->dtype != a->dtype) return 1;
+    if (g->m == 0 || g->n == 0 || k_blocks(g) < DEEP) return 1;
+    double whole = cheapest(&g, 1, &reference, 1, &best), halves = cheapest(&g, 1, &reference, 2, &best);
+    return halves > 0 && (whole < 0 || halves < WORTH_IT * whole) ? 2 : 1;
 }

@@ -3,7 +3,8 @@
  * A candidate is a tile, a way to share it, and which operand is wgmma's A ("swap": the weights, so that a ragged
  * number of tokens is padded to a multiple of 8 alone). Candidates are ranked by an analytic cost in clocks of one
  * multiprocessor, from what an H200 was measured to do (docs/gemm.md): 4096 FLOP a clock, what the L2 and the memory
- * deliver, whole waves of tiles, a first tile's latency and an epilogue. No candidate changes a bit of the result. */
+ * deliver, whole waves of tiles, a first tile's latency and an epilogue. No candidate changes a bit of the result:
+ * whether a product's depth is cut in two is decided before, by kn_gemm_depth_parts. */
 #ifndef KN_OPS_GEMM_COST_H
 #define KN_OPS_GEMM_COST_H
 
@@ -14,6 +15,8 @@ enum { KN_GEMM_SM90_K_BLOCK = 64, KN_GEMM_MAX_CANDIDATES = 256 };
 typedef struct kn_gemm_candidate {
     bool swap, coop;
     int mb, bn;
+    bool lean; /* no producer: the consumers load, and have its registers */
+    int parts; /* CTAs that share a tile's depth, 1 or 2 */
 } kn_gemm_candidate;
 
 static inline int kn_gemm_sm90_tile_rows(const kn_gemm_candidate *c) {

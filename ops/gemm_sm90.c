@@ -134,6 +134,8 @@ static void fill_params(kn_params *params, const kn_gemm_candidate *c, const kn_
     kn_params_set(params, "MB", c->mb);
     kn_params_set(params, "BN", c->bn);
     kn_params_set(params, "STAGES", kn_gemm_sm90_stages(c, g[0], facts));
+    kn_params_set_name(params, "FRAME", c->lean ? "lean" : "producer");
+    kn_params_set(params, "SPLIT", c->parts);
     kn_params_set(params, "RASTER", 8);
     kn_gemm_epilogue_params(g[0], params);
 }
@@ -169,7 +171,9 @@ void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, co
     }
     int kernel;
     fill_params(kn_add_kernel(b, "gemm_sm90.ptxt", &kernel), &c, g, n, p, facts);
-    kn_launch_spec *l = kn_add_launch(b, kernel, (uint32_t)(tiles < sms ? tiles : sms), 1, 1);
+    /* CTAs that share a tile run at the same time, whatever the limit. */
+    int64_t at_once = sms >= c.parts ? sms / c.parts : 1;
+    kn_launch_spec *l = kn_add_launch(b, kernel, (uint32_t)(c.parts * (tiles < at_once ? tiles : at_once)), 1, 1);
     l->dependent = true;
     int segments = g[n - 1]->n_segments;
     for (int i = 0; i < n; i++)

@@ -1,0 +1,123 @@
+/* The ways in which the TMA + wgmma kernel may make a product: frames, tiles, two CTAs that share the depth. Each of
+ * them gives the bits of the portable kernel, whatever the limit on multiprocessors. The device is KILN_DEVICE's. */
+#include "base/alloc.h"
+#include "ops/gemm_choice.h"
+#include "support/problem_gen.h"
+#include "support/problem_run.h"
+#include "support/suite.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char tuning[64];
+static kiln_context *portable;
+
+static void open_portable(void) {
+    kiln_context_options o = {.struct_size = sizeof o, .cache_dir = "off", .path = KILN_PATH_PORTABLE};
+    ck_assert_ok(kiln_context_create(NULL, &o, &portable));
+}
+
+static void write_tuning(const char *key, const char *candidate) {
+    char json[4096];
+    ck_assert_ok(kiln_context_device_json(portable, json, sizeof json, NULL));
+    char *name = strstr(json, "\"name\":\"");
+    ck_assert_ptr_nonnull(name);
+    name += strlen("\"name\":\"");
+    snprintf(tuning, sizeof tuning, "/tmp/kn_test_frames_%d", (int)getpid());
+    FILE *f = fopen(tuning, "w");
+    ck_assert_ptr_nonnull(f);
+    fprintf(f, "kiln-tuning 1\ngpu %.*s\nproduct %s %s\n", (int)strcspn(name, "\""), name, key, candidate);
+    fclose(f);
+}
+
+typedef struct way {
+    const char *candidate;
+    int32_t sm_limit;
+} way;
+
+typedef struct product {
+    int64_t m, n, k;
+    uint64_t swapped; /* bits: a, b */
+    kn_dtype dtype, out;
+    uint64_t accumulate;
+    way ways[3];
+} product;
+
+static kn_gen *make(const product *p) {
+    kn_gen_config c = kn_gen_defaults("gemm");
+    c.m = p->m, c.n = p->n, c.k = p->k;
+    c.dtype = p->dtype;
+    c.out_dtype = p->out;
+    c.swapped = p->swapped;
+    c.options.common.accumulate = p->accumulate;
+    kn_gen *g;
+    ck_assert_ok(kn_gen_make(&c, &g));
+    return g;
+}
+
+static void check_way(const product *p, const way *w, const kn_gen *want) {
+    char key[128];
+    snprintf(key, sizeof key, "wgmma:%s:%s.%s:store.%s%s:%lldx%lldx%lld", kn_dtype_name(p->dtype),
+             p->swapped & 1 ? "m" : "k", p->swapped & 2 ? "k" : "n", kn_dtype_name(p->out), p->accumulate ? ".add" : "",
+             (long long)p->m, (long long)p->n, (long long)p->k);
+    write_tuning(key, w->candidate);
+    kiln_context *ctx;
+    kiln_context_options o = {.struct_size = sizeof o, .cache_dir = "off", .tuning = tuning, .sm_limit = w->sm_limit};
+    ck_assert_ok(kiln_context_create(NULL, &o, &ctx));
+    kn_gen *g = make(p);
+    ck_assert_msg(kn_gen_run(g, ctx) == KN_OK, "%s %s: %s", key, w->candidate, kn_error_message());
+    ck_assert_msg(memcmp(g->tensor[2].data, want->tensor[2].data, (size_t)(p->m * p->n * kn_dtype_size(p->out))) == 0,
+                  "%s %s: other bits than the portable kernel's", key, w->candidate);
+    kn_gen_free(g);
+    kiln_context_destroy(ctx);
+    unlink(tuning);
+}
+
+static void check_all(const product *p, size_t n) {
+    open_portable();
+    for (size_t i = 0; i < n; i++) {
+        kn_gen *want = make(&p[i]);
+        ck_assert_ok(kn_gen_reference(want));
+        ck_assert_ok(kn_gen_run(want, portable));
+        ck_assert_ok(kn_gen_check(want));
+        for (int w = 0; w < 3 && p[i].ways[w].candidate; w++) check_way(&p[i], &p[i].ways[w], want);
+        kn_gen_free(want);
+    }
+    kiln_context_destroy(portable);
+}
+#define CHECK_ALL(table) check_all(table, sizeof(table) / sizeof(table)[0])
+
+/* Tiles beyond 128 accumulators; fewer and more k blocks than stages; several tiles a CTA. */
+START_TEST(consumers_load) {
+    static const product rows[] = {
+        {200, 256, 64, 0, KN_BF16, KN_F32, 0, {{"lean-pingpong-128x192", 0}, {"lean-pingpong-128x192", 1}}},
+        {264, 200, 328, 3, KN_F16, KN_BF16, 1, {{"lean-pingpong-128x192-swap", 1}}},
+        {300, 392, 136, 0, KN_BF16, KN_BF16, 0, {{"lean-pingpong-128x128", 2}}},
+        {150, 264, 520, 0, KN_BF16, KN_F16, 0, {{"lean-pingpong-128x152-swap", 1}}},
+        {260, 264, 200, 2, KN_BF16, KN_F32, 1, {{"lean-coop-256x128", 1}}},
+        {260, 136, 456, 0, KN_BF16, KN_F32, 0, {{"lean-coop-256x192", 1}}},
+    };
+    CHECK_ALL(rows);
+}
+END_TEST
+
+/* The smallest product that two share is large: the simulator takes seconds. */
+START_TEST(two_share_a_depth) {
+    static const product rows[] = {
+        {208, 1216, 2040, 0, KN_BF16, KN_F32, 0, {{"coop-128x40-swap-halves", 0}, {"coop-128x64-halves", 7}}},
+    };
+    CHECK_ALL(rows);
+}
+END_TEST
+
+int main(void) {
+    Suite *s = suite_create("ops/gemm_frames");
+    TCase *t = tcase_create("frames");
+    tcase_set_timeout(t, 300);
+    tcase_add_test(t, consumers_load);
+    tcase_add_test(t, two_share_a_depth);
+    suite_add_tcase(s, t);
+    return kn_run_suite(s);
+}
