@@ -210,6 +210,65 @@ START_TEST(any_imbalance) {
 }
 END_TEST
 
+/* Rows of each expert by a pattern; `most` in all. */
+static void draw_counts(int pattern, int64_t *count, int64_t experts, int64_t most) {
+    int64_t left = most, base = 16 * (1 + draw(5));
+    for (int64_t e = 0; e < experts; e++) {
+        int64_t n = 0;
+        switch (pattern) {
+        case 0: n = most / experts; break;                           /* uniform */
+        case 1: n = e == most % experts ? most : 0; break;           /* one-hot */
+        case 2: n = 1 + 3 * e % 40; break;                           /* sawtooth */
+        case 3: n = base - 1 + draw(3); break;                       /* a tile and its neighbours */
+        case 4: n = draw(3) ? 0 : draw(50); break;                   /* most are empty */
+        case 5: n = e == experts - 1 ? most : 0; break;              /* all to the last */
+        default: n = draw(2) ? draw(4) : 16 * draw(4) + draw(3) - 1; /* a mix */
+        }
+        count[e] = n < 0 ? 0 : n < left ? n : left;
+        left -= count[e];
+    }
+}
+
+/* Tokens whose experts come in any order, the same one twice among them, -1 and what other ranks hold between them. */
+static void shuffle_ids(kn_gen *g, int64_t slots) {
+    for (int64_t s = slots - 1; s > 0; s--) {
+        int64_t other = draw(s + 1);
+        double a = kn_gen_get(g, IDS, s), b = kn_gen_get(g, IDS, other);
+        kn_gen_put(g, IDS, s, b);
+        kn_gen_put(g, IDS, other, a);
+    }
+}
+
+START_TEST(fuzzed_counts) {
+    open_both();
+    static const kn_dtype types[] = {KN_F32, KN_BF16, KN_F32, KN_F16};
+    int64_t runs = getenv("KN_LONG") ? 300 : 21;
+    state = 5;
+    for (int64_t i = 0; i < runs; i++) {
+        int64_t count[40], experts = 1 + draw(20), slots = 0, top_k = 1 + draw(4);
+        draw_counts((int)(i % 7), count, experts, 20 + draw(150));
+        for (int64_t e = 0; e < experts; e++) slots += count[e];
+        kn_gen_config c = routed_config((slots + top_k) / top_k, 8 * (1 + draw(8)), 8 * (1 + draw(8)), experts, top_k);
+        c.dtype = types[draw(4)];
+        c.id_dtype = draw(2) ? KN_I32 : KN_I64;
+        c.options.common.accumulate = draw(3) ? 0 : 31;
+        c.options.routed.num_experts = experts + 1; /* that of the last is on another rank */
+        kn_gen_config distinct = c;                 /* the generator's own ids are replaced */
+        if (top_k > experts) distinct.experts = top_k;
+        kn_gen *g;
+        ck_assert_ok(kn_gen_make(&distinct, &g));
+        int64_t s = 0, all = c.tokens * top_k;
+        for (int64_t e = 0; e < experts; e++)
+            for (int64_t n = 0; n < count[e]; n++) kn_gen_put(g, IDS, s++, (double)e);
+        for (; s < all; s++) kn_gen_put(g, IDS, s, draw(2) ? -1 : (double)experts);
+        shuffle_ids(g, all);
+        run_and_check(g, i % 5 == 4 ? portable : fast, "counts");
+        kn_gen_free(g);
+    }
+    close_both();
+}
+END_TEST
+
 /* More slots than one warp of the sort takes, more experts than one turn of its scan. */
 START_TEST(many_slots_and_experts) {
     open_both();
@@ -525,6 +584,7 @@ int main(void) {
     tcase_add_test(t, no_tokens_and_one);
     tcase_add_test(t, accurate_is_accurate);
     tcase_add_test(t, any_imbalance);
+    tcase_add_test(t, fuzzed_counts);
     tcase_add_test(t, many_slots_and_experts);
     tcase_add_test(t, an_expert_twice);
     tcase_add_test(t, bad_ids_are_skipped_and_counted);
