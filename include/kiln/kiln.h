@@ -365,10 +365,10 @@ typedef struct kiln_grouped_gemm_options {
     int32_t ragged; /* KILN_RAGGED_* */
 } kiln_grouped_gemm_options;
 
-KILN_API int32_t
-kiln_grouped_gemm(kiln_context *ctx, const DLTensor *a, const DLTensor *b,
-                  const DLTensor *offsets, /* int [G+1] on the device: group g is [offsets[g], offsets[g+1]) */
-                  const DLTensor *d, const kiln_grouped_gemm_options *options, void *stream);
+KILN_API int32_t kiln_grouped_gemm(kiln_context *ctx, const DLTensor *a, const DLTensor *b,
+                                   const DLTensor *offsets, /* int [G+1] on the device: group g is [offsets[g],
+                                                               offsets[g+1]); rows of d in no group stay as they are */
+                                   const DLTensor *d, const kiln_grouped_gemm_options *options, void *stream);
 
 #ifdef __cplusplus
 }
