@@ -13,7 +13,7 @@ enum { RING = 256 };
 
 typedef struct held {
     uint32_t group;   /* that last used it */
-    uint32_t touched; /* value of `fences` when an ordinary instruction wrote it */
+    uint32_t touched; /* value of `fences` when an ordinary instruction touched it */
     uint16_t n;       /* as an accumulator: N of the instruction */
     uint8_t known;    /* it is a register of some wgmma of the kernel */
 } held;
@@ -149,7 +149,7 @@ static kn_status check_register(kn_machine *m, kn_warp *w, const kn_insn *i, kn_
     if (hold != KN_HOLD_ALL && is_read && w->def[slot] != KN_FULL_MASK)
         return kn_register_fault(m, w, i, o, ~w->def[slot]);
     if (r->touched == s->fences)
-        return kn_fault(m, w, i, -1, "a register of the instruction has been written without a wgmma.fence in between");
+        return kn_fault(m, w, i, -1, "a register of the instruction has been read or written without a wgmma.fence in between");
     return KN_OK;
 }
 

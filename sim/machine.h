@@ -263,9 +263,9 @@ enum {
     KN_HOLD_NONE,
     KN_HOLD_WRITE, /* source of a running operation */
     KN_HOLD_ALL,   /* its accumulator */
-    KN_HOLD_WATCH  /* free, but a write is reported: kn_wgmma_touched */
+    KN_HOLD_WATCH  /* free, but an access is reported: kn_wgmma_touched */
 };
-/** exec_wgmma.c: a register of wgmma is written by an ordinary instruction. */
+/** exec_wgmma.c: a register of wgmma is read or written by an ordinary instruction. */
 void kn_wgmma_touched(kn_warp *w, uint32_t slot);
 
 #define KN_BARRIER_ALL 0xffffffffu /* as `expected`: all warps that have not exited */

@@ -42,11 +42,18 @@ static uint64_t symbol_value(const kn_warp *w, const kn_operand *o) {
     return o->space == KN_SPACE_SHARED ? v + ((uint64_t)w->cta->rank << KN_SMEM_RANK_SHIFT) : v;
 }
 
+/* A register of wgmma is read by an ordinary instruction: like a write, an access that needs a wgmma.fence behind it.
+ */
+static inline void note_read(kn_warp *w, const kn_operand *o) {
+    if (__builtin_expect(w->n_holds != 0, 0) && w->hold[o->slot] == KN_HOLD_WATCH) kn_wgmma_touched(w, o->slot);
+}
+
 kn_status kn_src32(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_operand *o, uint32_t mask, uint32_t room[32],
                    const uint32_t **out) {
     if (o->kind == KN_O_REG) {
         uint32_t missing = mask & ~w->def[o->slot];
         if (__builtin_expect(missing != 0, 0)) return kn_register_fault(m, w, i, o, missing);
+        note_read(w, o);
         *out = kn_reg32(w, o->slot);
         return KN_OK;
     }

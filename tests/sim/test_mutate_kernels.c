@@ -1,9 +1,12 @@
-/* The mutation test on Kiln's own kernels: operations run on the simulator through the public interface; each kernel
- * that they launch for the first time is then mutated, instruction by instruction, on the memory that it was launched
- * with. */
+/* The mutation test on Kiln's own kernels: operations run on the simulator through the public interface; each kernel of
+ * the row's template (mutate_rows.def) is mutated, instruction by instruction, on the memory that it was first launched
+ * with. Survivors must stand in tests/data/sim/harmless_mutants.txt, with the reason. */
 #include "jit/backend.h"
+#include "jit/expand.h"
+#include "mutate_list.h"
 #include "ops/api_context.h"
 #include "sim/mutate.h"
+#include "sim/ptx_module.h"
 #include "support/problem_gen.h"
 #include "support/problem_run.h"
 #include "support/suite.h"
@@ -14,19 +17,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MODULES = 64, SEEDS = 2 };
+enum { MODULES = 64, SEEDS = 4, STRIDE = 5 }; /* seeds 0, 5, 10, 15: all habits of scheduling and completion */
+enum { QUICK, LONG };
+
+typedef struct row {
+    const char *template_name, *name, *op;
+    int tier;
+    void (*set)(kn_gen_config *c, kiln_context_options *o);
+} row;
+
+#define WITH(name) (c->absent &= ~((uint64_t)1 << kn_gen_arg(c->op, name)))
+#define WITHOUT(name) (c->absent |= (uint64_t)1 << kn_gen_arg(c->op, name))
+#define KN_ROW(template, name, tier, op, ...)                                                                          \
+    static void set_##template##_##name(kn_gen_config *c, kiln_context_options *o) {                                   \
+        (void)o;                                                                                                       \
+        (void)(__VA_ARGS__);                                                                                           \
+    }
+#include "mutate_rows.def"
+#undef KN_ROW
+
+static const row rows[] = {
+#define KN_ROW(template, name, tier, op, ...) {#template, #name, #op, tier, set_##template##_##name},
+#include "mutate_rows.def"
+#undef KN_ROW
+};
+enum { ROWS = sizeof rows / sizeof rows[0] };
 
 static struct {
     const kn_backend_ops *ops; /* of the simulator */
+    const row *row;
     struct {
         kn_module *module;
-        char *ptx, *name;
+        char *ptx, *map;
+        char template_name[64];
         size_t len;
         kn_kernel_meta meta;
         bool done;
     } loaded[MODULES];
-    uint32_t n, kernels, sites, mutants, caught, unexplained;
-    const char *with, *without; /* parts of the names of kernels to mutate, and of those to leave alone; may be NULL */
+    uint32_t n, kernels, sites, mutants, caught, wrong;
+    harmless_list list;
 } all;
 
 /* ---- one launch, repeated -------------------------------------------------------------------------------- */
@@ -69,7 +98,7 @@ static void restore(repeat *r, bool after) {
 static kn_status run_again(void *user, const kn_sim_module *m, uint64_t seed) {
     repeat *r = user;
     restore(r, false);
-    r->launch.seed = seed;
+    r->launch.seed = seed * STRIDE;
     kn_status st = kn_sim_run(m, NULL, &r->launch, NULL);
     if (st != KN_OK) return st;
     for (uint32_t k = 0; k < r->n; k++)
@@ -116,80 +145,49 @@ static void end_repeat(repeat *r) {
     kn_free(r->extents);
 }
 
-/* ---- survivors that are harmless ------------------------------------------------------------------------- */
+/* ---- what became of the mutants -------------------------------------------------------------------------- */
 
-static const struct {
-    const char *kernel, *from, *to, *text, *change, *reason; /* parts of names of kernel, labels, instruction */
-} harmless[] = {
-    {"", NULL, NULL, "mbarrier.arrive.expect_tx", "made relaxed",
-     "the producer writes nothing that consumers read; the copies complete by themselves"},
-    {"_t", "produced", "consumer", "mbarrier.try_wait", "",
-     "the producer's last waits keep it until all stages are read; without a cluster its CTA lives on through its "
-     "consumers"},
-    {"_rs", "block", "multiplied", "fence.proxy.async", "",
-     "a stage is released one block after its weights were read: the fence of the release in between comes behind the "
-     "reads"},
-    {"_rs", "block", "multiplied", "bar.warp.sync", "", "as the fence beside it"},
-    {"_rs", "multiplied", "chunk", "fence.proxy.async", "", "the same, for the last block of a tile"},
-    {"_rs", "multiplied", "chunk", "bar.warp.sync", "", "as the fence beside it"},
-    {"_t", "chunk", "next", "bar.warp.sync", "",
-     "keeps the second chunk off the first one's patch; these tiles have one chunk"},
-    {"_mma_", "", "", "bar.sync", "",
-     "keeps the next tile's copies off the last k block's reads; each CTA has one tile here"},
-    {"_gather", NULL, NULL, "bar.red", "", "a vote on token ids that are out of range; there are none here"},
-    {"_router_", NULL, NULL, "bar.warp.sync", "",
-     "keeps the next row of tokens off the patch; each warp has one row here"},
-    {"_place", NULL, NULL, "bar.warp.sync", "",
-     "the last of eight: keeps a next round off the counters; there is none here"},
-    {"_combine", NULL, NULL, "bar.warp.sync", "",
-     "keeps the next row off the list of pairs; each warp has one row here"},
-};
-
-/* Does `line` stand behind a label with `from` in its name, and none with `to` in between? */
-static bool in_region(const char *ptx, uint32_t line, const char *from, const char *to) {
-    bool inside = !from;
-    for (uint32_t n = 1; from && n < line && *ptx; n++) {
-        char label[128];
-        size_t len = strcspn(ptx, "\n");
-        snprintf(label, sizeof label, "%.*s", (int)len, ptx);
-        if (len > 1 && ptx[len - 1] == ':' && strstr(label, from))
-            inside = true;
-        else if (len > 1 && ptx[len - 1] == ':' && strstr(label, to))
-            inside = false;
-        ptx += len + (ptx[len] == '\n');
+/* Mutant `at` of a report; turn: which of the sites that one line of the template has brought in with that text. */
+static void judge(const char *ptx_map, const kn_mutate_report *m, uint32_t at) {
+    const kn_mutant *x = &m->mutant[at];
+    mutant_site site, other;
+    char text[192];
+    uint32_t turn = 1;
+    mutate_site(ptx_map, all.row->template_name, x->line, &site);
+    for (uint32_t k = 0; k < at; k++) {
+        if (strcmp(m->mutant[k].text, x->text) != 0 || m->mutant[k].line == x->line) continue;
+        mutate_site(ptx_map, all.row->template_name, m->mutant[k].line, &other);
+        turn += other.number == site.number && (k == 0 || m->mutant[k - 1].line != m->mutant[k].line);
     }
-    return inside;
-}
-
-static const char *reason_of(const char *kernel, const char *ptx, const kn_mutant *x) {
-    for (size_t k = 0; k < sizeof harmless / sizeof harmless[0]; k++)
-        if (strstr(kernel, harmless[k].kernel) && in_region(ptx, x->line, harmless[k].from, harmless[k].to) &&
-            strstr(x->text, harmless[k].text) && strstr(x->change, harmless[k].change))
-            return harmless[k].reason;
-    return NULL;
-}
-
-static void print_around(const char *ptx, uint32_t line) {
-    for (uint32_t n = 1; n < line + 6 && *ptx; n++) {
-        size_t len = strcspn(ptx, "\n");
-        if (n + 12 > line) printf("      %u: %.*s\n", n, (int)len, ptx);
-        ptx += len + (ptx[len] == '\n');
+    snprintf(text, sizeof text, "%s #%u", x->text, turn);
+    harmless *h = mutate_list_find(&all.list, all.row->template_name, all.row->name, &site, text, x->change);
+    bool verbose = getenv("KN_MUTANTS") != NULL;
+    if (verbose)
+        printf("  %s.ptxt:%u (%s) %s, %s, %s: %s\n", all.row->template_name, site.number, site.label, site.line,
+               x->text, x->change, x->caught ? x->sentence : "SURVIVES");
+    if (x->caught && h) {
+        printf("  listed as harmless (\"%s\"), but caught: %s.ptxt:%u, %s, %s: %s\n", h->reason, all.row->template_name,
+               site.number, x->text, x->change, x->sentence);
+        all.wrong++;
+    } else if (!x->caught && h) {
+        printf("  survivor: %s.ptxt:%u, %s, %s: %s\n", all.row->template_name, site.number, x->text, x->change,
+               h->reason);
+    } else if (!x->caught) {
+        printf("  NOT CAUGHT, and no reason listed: %s.ptxt:%u: %s\n    %s | %s | %s | %s | %s | why it is harmless\n",
+               all.row->template_name, site.number, site.line, all.row->template_name, all.row->name, site.label, text,
+               x->change);
+        all.wrong++;
     }
 }
 
-static void print_report(const char *name, const char *ptx, const kn_mutate_report *r) {
+static void report(const char *name, const char *map, const kn_mutate_report *r) {
     printf("%s: %u sites, %u of them not reached; %u mutants, %u caught\n", name, r->sites, r->unreached, r->mutants,
            r->caught);
-    for (uint32_t k = 0; k < r->mutants; k++) {
-        const kn_mutant *x = &r->mutant[k];
-        if (getenv("KN_MUTANTS"))
-            printf("  %4u %s, %s: %s\n", x->line, x->text, x->change, x->caught ? x->sentence : "SURVIVES");
-        if (x->caught) continue;
-        const char *reason = reason_of(name, ptx, x);
-        printf("  survivor: line %u, %s, %s: %s\n", x->line, x->text, x->change, reason ? reason : "NOT EXPLAINED");
-        all.unexplained += reason == NULL;
-        if (!reason && getenv("KN_MUTANTS")) print_around(ptx, x->line);
-    }
+    for (uint32_t k = 0; k < r->mutants; k++) judge(map, r, k);
+    all.kernels++;
+    all.sites += r->sites;
+    all.mutants += r->mutants;
+    all.caught += r->caught;
 }
 
 /* ---- the backend in between ------------------------------------------------------------------------------ */
@@ -203,59 +201,69 @@ static kn_status load(kn_backend *b, const void *image, size_t len, const kn_ker
     all.loaded[all.n].ptx[len] = 0;
     all.loaded[all.n].len = len;
     all.loaded[all.n].meta = *meta;
-    all.loaded[all.n].name = kn_strdup(meta->entry);
     all.n++;
     return KN_OK;
 }
 
-static kn_status launch(kn_backend *b, const kn_launch_args *a) {
+static uint32_t find(const kn_module *m) {
     uint32_t k = 0;
-    while (k < all.n && all.loaded[k].module != a->module) k++;
+    while (k < all.n && all.loaded[k].module != m) k++;
     ck_assert_uint_lt(k, all.n);
-    const char *name = all.loaded[k].name;
-    if (all.loaded[k].done || (all.with && !strstr(name, all.with)) || (all.without && strstr(name, all.without)))
+    return k;
+}
+
+static void line_map(kn_backend *b, kn_module *m, const char *map) {
+    uint32_t k = find(m);
+    all.ops->module_line_map(b, m, map);
+    all.loaded[k].map = kn_strdup(map);
+    mutate_template_of(map, all.loaded[k].template_name);
+}
+
+static kn_status launch(kn_backend *b, const kn_launch_args *a) {
+    uint32_t k = find(a->module);
+    ck_assert_ptr_nonnull(all.loaded[k].map);
+    if (all.loaded[k].done || strcmp(all.loaded[k].template_name, all.row->template_name) != 0)
         return all.ops->launch(b, a);
     all.loaded[k].done = true;
     repeat r;
-    kn_mutate_report report;
+    kn_mutate_report m;
     begin_repeat(&r, a, &all.loaded[k].meta);
     snapshot(&r, false);
     KN_TRY(all.ops->launch(b, a));
     snapshot(&r, true);
-    kn_status st = kn_sim_mutate(all.loaded[k].ptx, all.loaded[k].len, SEEDS, run_again, &r, &report);
+    kn_status st = kn_sim_mutate(all.loaded[k].ptx, all.loaded[k].len, SEEDS, run_again, &r, &m);
     if (st == KN_OK) {
-        print_report(all.loaded[k].name, all.loaded[k].ptx, &report);
-        all.kernels++;
-        all.sites += report.sites;
-        all.mutants += report.mutants;
-        all.caught += report.caught;
-        kn_sim_mutate_free(&report);
-    } else {
-        ck_assert_msg(strstr(kn_error_message(), "no ordering instruction") != NULL, "%s: %s", all.loaded[k].name,
+        report(all.loaded[k].meta.entry, all.loaded[k].map, &m);
+        kn_sim_mutate_free(&m);
+    } else { /* not every variant of a template need have one */
+        ck_assert_msg(strstr(kn_error_message(), "no ordering instruction") != NULL, "%s: %s", all.loaded[k].meta.entry,
                       kn_error_message());
-        printf("%s: no ordering instruction\n", all.loaded[k].name);
+        printf("%s: no ordering instruction\n", all.loaded[k].meta.entry);
+        all.kernels++;
     }
     restore(&r, true);
     end_repeat(&r);
     return KN_OK;
 }
 
-static void mutate_op(const kn_gen_config *c, const char *with, const char *without) {
+/* ---- rows ------------------------------------------------------------------------------------------------ */
+
+static void run_row(const row *r) {
     kiln_context_options o = {.struct_size = sizeof o, .cache_dir = "off", .sm_limit = 1};
+    kn_gen_config c = kn_gen_defaults(r->op);
     kiln_context *ctx;
     kn_engine *e = NULL;
     kn_gen *g;
-    memset(&all, 0, sizeof all);
-    all.with = with;
-    all.without = without;
+    r->set(&c, &o);
     ck_assert_ok(kiln_context_create("sim", &o, &ctx));
     ck_assert_ok(kn_context_enter(ctx, &e));
     kn_backend_ops ops = *e->backend->ops;
     all.ops = e->backend->ops;
     ops.module_load = load;
+    ops.module_line_map = line_map;
     ops.launch = launch;
     e->backend->ops = &ops;
-    ck_assert_ok(kn_gen_make(c, &g));
+    ck_assert_ok(kn_gen_make(&c, &g));
     ck_assert_ok(kn_gen_run(g, ctx));
     e->backend->ops = all.ops;
     kn_context_leave(ctx);
@@ -263,67 +271,84 @@ static void mutate_op(const kn_gen_config *c, const char *with, const char *with
     kiln_context_destroy(ctx);
     for (uint32_t k = 0; k < all.n; k++) {
         kn_free(all.loaded[k].ptx);
-        kn_free(all.loaded[k].name);
+        kn_free(all.loaded[k].map);
     }
-    printf("%s: %u kernels, %u sites, %u of %u mutants caught\n", c->op, all.kernels, all.sites, all.caught,
-           all.mutants);
+}
+
+START_TEST(mutants_are_caught) {
+    char path[1024];
+    const row *r = &rows[_i];
+    memset(&all, 0, sizeof all);
+    all.row = r;
+    snprintf(path, sizeof path, "%s/tests/data/sim/harmless_mutants.txt", getenv("KN_SOURCE_DIR"));
+    ck_assert_ok(mutate_list_read(path, &all.list));
+    run_row(r);
+    for (uint32_t k = 0; k < all.list.n; k++) {
+        const harmless *h = &all.list.entry[k];
+        if (!mutate_list_of_row(h, r->template_name, r->name) || h->met) continue;
+        printf("  listed, but there is no such mutant: %s | %s | %s | %s | %s\n", h->template_name, h->row, h->label,
+               h->parts, h->change);
+        all.wrong++;
+    }
+    printf("%s, %s: %u kernels, %u sites, %u of %u mutants caught, %u.%u%%\n", r->template_name, r->name, all.kernels,
+           all.sites, all.caught, all.mutants, all.mutants ? all.caught * 100 / all.mutants : 0,
+           all.mutants ? all.caught * 1000 / all.mutants % 10 : 0);
     fflush(stdout); /* a failed test leaves its process at once */
-    ck_assert_uint_eq(all.unexplained, 0);
-}
-
-/* The TMA + wgmma kernel, whichever operand is K-major, with and without swapped roles: many k blocks, several tiles.
- */
-START_TEST(pipelined_product) {
-    kn_gen_config c = kn_gen_defaults("gemm");
-    c.m = 40, c.n = 136, c.k = 848;
-    c.dtype = KN_BF16;
-    c.out_dtype = _i ? KN_F32 : KN_BF16;
-    c.swapped = _i ? 3 : 0;
-    mutate_op(&c, "_wgmma_", NULL);
+    mutate_list_free(&all.list);
+    ck_assert_msg(all.kernels > 0, "%s launches no kernel of %s", r->op, r->template_name);
+    ck_assert_uint_eq(all.wrong, 0);
 }
 END_TEST
 
-/* The portable kernels: cp.async and mma.sync, and plain fp32. */
-START_TEST(portable_product) {
-    kn_gen_config c = kn_gen_defaults("gemm");
-    c.m = 70, c.n = 131, c.k = 171;
-    c.dtype = _i ? KN_F32 : KN_BF16;
-    mutate_op(&c, NULL, "_wgmma_");
+/* ---- no template is forgotten ---------------------------------------------------------------------------- */
+
+static const char *examined;
+
+static kn_status count_sites(void *user, uint32_t line, const kn_params *params, const char *target) {
+    uint32_t *sites = user;
+    kn_expansion x;
+    kn_sim_module *m = NULL;
+    (void)line;
+    KN_TRY(kn_expand(examined, params, target, 0, &x));
+    kn_status st = kn_sim_parse(x.ptx, x.ptx_len, NULL, NULL, &m);
+    for (uint32_t k = 0; m && k < m->entry[0].n_code; k++) *sites += (m->entry[0].code[k].flags & KN_I_ORDER) != 0;
+    if (m) kn_sim_free(m);
+    kn_expansion_free(&x);
+    return st;
+}
+
+START_TEST(every_template_has_a_row) {
+    uint32_t templates = 0, missing = 0;
+    for (const char *const *name = kn_template_names(); *name; name++) {
+        size_t length = strlen(*name);
+        uint32_t sites = 0, n = 0;
+        if (strcmp(*name + length - 5, ".ptxt") != 0) continue;
+        examined = *name;
+        ck_assert_ok(kn_template_examples(*name, count_sites, &sites));
+        for (size_t k = 0; k < ROWS; k++)
+            n += strncmp(rows[k].template_name, *name, length - 5) == 0 && strlen(rows[k].template_name) == length - 5;
+        templates++;
+        if (sites == 0 || n > 0) continue;
+        printf("%s has ordering instructions and no row in mutate_rows.def\n", *name);
+        missing++;
+    }
+    fflush(stdout);
+    ck_assert_uint_gt(templates, 15);
+    ck_assert_uint_eq(missing, 0);
 }
 END_TEST
 
-/* fp32 weights through registers. */
-START_TEST(weights_product) {
-    kn_gen_config c = kn_gen_defaults("routed_experts_backward");
-    c.tokens = 12, c.experts = c.local_experts = 2, c.top_k = 2;
-    c.hidden = 200, c.inner = 136;
-    mutate_op(&c, "_rs", NULL);
-}
-END_TEST
-
-/* Everything else that the operations launch. */
-START_TEST(other_kernels) {
-    static const char *const names[] = {"grouped_gemm", "router_backward", "load_balance_backward",
-                                        "expert_mlp_backward", "moe_layer_backward"};
-    kn_gen_config c = kn_gen_defaults(names[_i]);
-    mutate_op(&c, NULL, "_wgmma_");
-}
-END_TEST
-
-START_TEST(routed_kernels) {
-    kn_gen_config c = kn_gen_defaults("routed_experts_backward");
-    mutate_op(&c, NULL, "_t128x");
-}
-END_TEST
-
-int main(void) {
+/* ARGUMENT: "quick" or "long", the rows of one tier; or the name of a template: its rows. */
+int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "";
     Suite *s = suite_create("sim/mutate_kernels");
     TCase *t = tcase_create("mutate_kernels");
-    tcase_add_loop_test(t, pipelined_product, 0, 2);
-    tcase_add_loop_test(t, portable_product, 0, 2);
-    tcase_add_test(t, weights_product);
-    tcase_add_loop_test(t, other_kernels, 0, 5);
-    tcase_add_test(t, routed_kernels);
+    if (strcmp(what, "long") != 0) tcase_add_test(t, every_template_has_a_row);
+    for (int k = 0; k < ROWS; k++) {
+        bool quick = strcmp(what, "quick") == 0, slow = strcmp(what, "long") == 0;
+        if (quick || slow ? rows[k].tier == (slow ? LONG : QUICK) : !*what || strcmp(rows[k].template_name, what) == 0)
+            tcase_add_loop_test(t, mutants_are_caught, k, k + 1);
+    }
     suite_add_tcase(s, t);
     return kn_run_suite(s);
 }
