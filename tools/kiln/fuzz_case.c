@@ -169,6 +169,9 @@ static void mend_routed(kt_fuzz_case *c) {
 
 void kt_fuzz_case_mend(kt_fuzz_case *c) {
     const char *op = c->op->name;
+    bool product = strcmp(op, "gemm") == 0 || strcmp(op, "grouped_gemm") == 0;
+    for (const char *s = product ? "G" : "HIFELKS"; *s; s++) /* tokens and the sides of products may be none */
+        if (*size_at(c, *s) == 0) *size_at(c, *s) = 1;
     if (strcmp(op, "router_backward") == 0) mend_router(c);
     if (strcmp(op, "routed_experts_backward") == 0) mend_routed(c);
     int64_t experts = *size_at(c, 'E');

@@ -36,31 +36,31 @@ void kt_fuzz_oracle_free(kt_fuzz_oracle *o) {
  * than that. So |err|_F <= limit * max(|exact|_F, |Abs|_F / sqrt(terms)) holds for right results of any size, and
  * catches a slice that is off by two percent. */
 
-/* The axes whose product counts the terms of an element, by output; "" where terms are few, NULL where the rule does
- * not apply: dot products that may cancel, which the library judges by their factors. */
+/* The axes whose product counts the terms of an element, by output, tokens apart: tokens differ much in size. NULL
+ * where the rule does not apply: dot products that may cancel, which the library judges by their factors. */
 static const struct rule {
     const char *op, *output, *terms;
 } rules[] = {
     {"load_balance_backward", "grad_expert_mask_out", ""},
     {"router_backward", "grad_hidden_states", "EK"},
-    {"router_backward", "grad_gate_weight", "TK"},
-    {"router_backward", "grad_gate_bias", "TK"},
+    {"router_backward", "grad_gate_weight", "K"},
+    {"router_backward", "grad_gate_bias", "K"},
     {"router_backward", "grad_logits", "K"},
     {"expert_mlp_backward", "grad_hidden_states", "HF"},
     {"expert_mlp_backward", "grad_routing_weights", NULL},
-    {"expert_mlp_backward", "grad_w1_weight", "TH"},
-    {"expert_mlp_backward", "grad_w2_weight", "T"},
-    {"expert_mlp_backward", "grad_w3_weight", "TH"},
+    {"expert_mlp_backward", "grad_w1_weight", "H"},
+    {"expert_mlp_backward", "grad_w2_weight", ""},
+    {"expert_mlp_backward", "grad_w3_weight", "H"},
     {"moe_layer_backward", "grad_hidden_states", "HI"},
-    {"moe_layer_backward", "grad_router_weight", "TK"},
-    {"moe_layer_backward", "grad_shared_expert_gate_weight", "TH"},
-    {"moe_layer_backward", "grad_shared_expert_up_weight", "TH"},
-    {"moe_layer_backward", "grad_shared_expert_down_weight", "T"},
+    {"moe_layer_backward", "grad_router_weight", "K"},
+    {"moe_layer_backward", "grad_shared_expert_gate_weight", "H"},
+    {"moe_layer_backward", "grad_shared_expert_up_weight", "H"},
+    {"moe_layer_backward", "grad_shared_expert_down_weight", ""},
     {"routed_experts_backward", "grad_hidden_states", "KIH"},
     {"routed_experts_backward", "grad_topk_weights", NULL},
-    {"routed_experts_backward", "grad_gate_weights", "TKH"},
-    {"routed_experts_backward", "grad_up_weights", "TKH"},
-    {"routed_experts_backward", "grad_down_weights", "TKH"},
+    {"routed_experts_backward", "grad_gate_weights", "H"},
+    {"routed_experts_backward", "grad_up_weights", "H"},
+    {"routed_experts_backward", "grad_down_weights", "H"},
     {"gemm", "d", "K"},
     {"grouped_gemm", "d", "K"},
 };
@@ -131,15 +131,24 @@ static double ratio_of(const sums *s, const kt_dtype *dtype, double limit, doubl
     return sqrt(s->error) / allowed;
 }
 
+/* f16 numbers below 6e-5 are not rounded in proportion to their size: Frobenius rules, which say nothing of that, do
+ * not apply to a call whose intermediate results are so small. The bounds of elements know it. */
+static bool small_half(const kt_fuzz_memory *m) {
+    return m->c->dtype[0]->code == KT_DL_FLOAT && m->c->dtype[0]->bits == 16 && m->c->scale < 1;
+}
+
 enum { LEAST = 64 }; /* elements of a part: fewer may cancel by chance */
 
 static int judge_parts(const kt_fuzz_oracle *o, const kt_fuzz_memory *m, int k, double *worst) {
     int arg = o->arg[k];
     const kt_tensor *t = &m->shapes.tensor[arg];
     const struct rule *rule = rule_of(m, arg);
-    if (!rule || !rule->terms || t->elements < LEAST) return KT_GOOD;
-    double terms = 4, limit = limit_of(m, arg);
-    for (const char *s = rule->terms; *s; s++) terms *= (double)(m->c->size[*s - 'A'] > 0 ? m->c->size[*s - 'A'] : 1);
+    if (!rule || !rule->terms || t->elements < LEAST || small_half(m)) return KT_GOOD;
+    /* Of values of unequal size only the largest count: then Abs itself is the measure. */
+    bool alike = m->c->values != KT_VALUES_SPARSE && m->c->values != KT_VALUES_OUTLIERS;
+    double terms = 1, limit = limit_of(m, arg);
+    for (const char *s = alike ? rule->terms : ""; *s; s++)
+        terms *= (double)(m->c->size[*s - 'A'] > 0 ? m->c->size[*s - 'A'] : 1);
     void *got = kt_fuzz_memory_compact(m, arg);
     uint64_t n_parts = t->rank > 1 ? (uint64_t)t->shape[0] : 1, part = t->elements / n_parts;
     int code = KT_GOOD;
@@ -169,7 +178,8 @@ int kt_fuzz_oracle_judge(const kt_fuzz_oracle *o, const kt_fuzz_memory *m, int *
         *arg = o->arg[k];
         if (!o->exact[k]) continue;
         if (results[k].max_ratio > *worst) *worst = results[k].max_ratio;
-        if (!results[k].pass) code = kt_fail(KT_CHECK, "%s", results[k].message);
+        bool pass = results[k].pass || (small_half(m) && results[k].bad_elements == 0);
+        if (!pass) code = kt_fail(KT_CHECK, "%s", results[k].message);
         if (code == KT_GOOD) code = judge_parts(o, m, k, worst);
     }
     free(results);

@@ -104,7 +104,8 @@ static void draw_sizes(kt_random *r, bool aligned, kt_fuzz_case *c) {
         *size(c, 'L') = draw_size(r, 1, chance(r, 10) ? 256 : 24);
         *size(c, 'E') = *size(c, 'L') + (chance(r, 30) ? kt_random_below(r, 16) : 0);
     }
-    *size(c, 'K') = flat ? draw_size(r, 1, 16) : draw_top_k(r, *size(c, 'E') > 0 ? *size(c, 'E') : 1);
+    if (has_axis(c->op, 'K'))
+        *size(c, 'K') = flat ? draw_size(r, 1, 16) : draw_top_k(r, *size(c, 'E') > 0 ? *size(c, 'E') : 1);
     if (has_axis(c->op, 'S')) *size(c, 'S') = chance(r, 50) ? 1 : 1 + kt_random_below(r, 5);
 }
 
@@ -115,7 +116,7 @@ static void apply_fixed(const kt_fuzz_limits *limits, kt_fuzz_case *c) {
 
 /* Halve what is largest until the work fits. */
 static void fit(const kt_fuzz_limits *limits, bool aligned, kt_fuzz_case *c) {
-    while (kt_fuzz_case_work(c) > limits->work) {
+    for (int rounds = 0; rounds < 200 && kt_fuzz_case_work(c) > limits->work; rounds++) {
         int largest = -1;
         for (int i = 0; i < 26; i++)
             if (limits->fixed[i] < 0 && c->size[i] > 1 && (largest < 0 || c->size[i] > c->size[largest])) largest = i;
@@ -123,6 +124,10 @@ static void fit(const kt_fuzz_limits *limits, bool aligned, kt_fuzz_case *c) {
         int64_t half = c->size[largest] / 2;
         bool keep = aligned && half > 64 && half % 8 == 0;
         c->size[largest] = aligned && half > 64 && !keep ? half / 8 * 8 : half;
+        /* What the halved size bounds goes along. */
+        if (limits->fixed['T' - 'A'] < 0 && *size(c, 'B') >= 0 && *size(c, 'T') > *size(c, 'B'))
+            *size(c, 'T') = *size(c, 'B');
+        if (limits->fixed['L' - 'A'] < 0 && *size(c, 'L') > *size(c, 'E')) *size(c, 'L') = *size(c, 'E');
         kt_fuzz_case_mend(c);
     }
 }

@@ -55,6 +55,7 @@ static void found(kt_fuzz_finding *finding, kt_fuzz_kind kind, int arg) {
 /* Call, finished, results on the host. */
 static int call(kt_fuzz_machine *f, kt_fuzz_memory *m, unsigned char poison, kt_fuzz_finding *finding) {
     KT_TRY(kt_fuzz_memory_reset(m, poison));
+    KT_TRY(kt_status(f->lib, KT_CALL(f->lib, "kiln_context_device_faults_reset", KT_PTR(m->ctx))));
     int code = kt_call_op(f->lib, m->c->op, m->ctx, m->device_args, m->options, f->stream);
     if (code == KT_GOOD && f->stream)
         code = kt_status(f->lib, KT_CALL(f->lib, "kiln_stream_synchronize", KT_PTR(m->ctx), KT_PTR(f->stream)));
@@ -93,7 +94,6 @@ static int check_counter(kt_fuzz_machine *f, const kt_fuzz_memory *m, kt_fuzz_fi
     KT_TRY(kt_status(f->lib, KT_CALL(f->lib, "kiln_context_device_faults", KT_PTR(m->ctx), KT_PTR(&counted))));
     uint64_t wild = wild_ids(m, &arg);
     if (counted == 0 && wild == 0) return KT_GOOD;
-    KT_TRY(kt_status(f->lib, KT_CALL(f->lib, "kiln_context_device_faults_reset", KT_PTR(m->ctx))));
     bool all_outputs = true;
     for (int i = 0; i < m->c->op->n_args; i++)
         all_outputs = all_outputs && (m->host_args[i] || !kt_fuzz_is_output(m, i));
