@@ -60,7 +60,7 @@ class Table(unittest.TestCase):
             doc = method_of(op).__doc__
             for a in op.args:
                 role = "" if a.role == "in" else f", {a.role}"
-                line = rf"^ +{a.name}: {re.escape(a.dtypes)} \[{re.escape(a.shape)}\]{role}\. [A-Z0-9]\w*.*\.$"
+                line = rf"^ *{a.name}: {re.escape(a.dtypes)} \[{re.escape(a.shape)}\]{role}\. [A-Z0-9]\w*.*\.$"
                 self.assertRegex(doc, re.compile(line, re.M | re.I), op.name)
             for o in op.options:
                 self.assertRegex(doc, rf"\b{o.name}\b", op.name)
