@@ -167,7 +167,11 @@ kn_status kn_expert_mlp_reference(const kn_call *call, double *const *exact, dou
     p.tokens = p.t[W1_OUTPUT].shape[0];
     p.inner = p.t[W1_OUTPUT].shape[1];
     KN_TRY_OUT(st, gather_rows(&p));
+    kn_ref_rounded_to(&p.d, p.t[GRAD_OUTPUT].dtype);
     KN_TRY_OUT(st, activation_backward(&p));
+    kn_ref_rounded_to(&p.du, p.t[GRAD_OUTPUT].dtype);
+    kn_ref_rounded_to(&p.dg, p.t[GRAD_OUTPUT].dtype);
+    kn_ref_rounded_to(&p.gated, p.t[GRAD_OUTPUT].dtype);
     KN_TRY_OUT(st, routing_weights_gradient(&p));
     KN_TRY_OUT(st, weight_gradient(&p, OUT_W1, &p.dg, &p.x));
     KN_TRY_OUT(st, weight_gradient(&p, OUT_W2, &p.d, &p.gated));

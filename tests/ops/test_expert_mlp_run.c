@@ -103,6 +103,21 @@ START_TEST(random_problems) {
 }
 END_TEST
 
+/* Intermediate results below f16's smallest normal number are not rounded in proportion to their size; the reference's
+ * magnitudes say so. */
+START_TEST(small_f16_numbers) {
+    open_both();
+    for (int i = 0; i < 4; i++) {
+        kn_gen_config c = config_of(40, 24, 24, 40);
+        c.dtype = KN_F16;
+        c.out_dtype = KN_F32;
+        c.scale = i < 2 ? 1e-3 : 1e-4;
+        run_one(&c, i % 2 ? portable : fast, i % 2 ? "portable" : "fast");
+    }
+    close_both();
+}
+END_TEST
+
 /* Whatever subset of the outputs is wanted. */
 START_TEST(every_subset_of_outputs) {
     open_both();
@@ -353,12 +368,34 @@ START_TEST(bits) {
 }
 END_TEST
 
+/* A limit on multiprocessors changes grids, never bits. */
+    kn_gen_config c = config_of(300, 90, 136, 264);
+    kn_gen *first = NULL;
+    for (int32_t limit = 0; limit < 6; limit += 1 + limit) {
+        kiln_context_options o = {.struct_size = sizeof o, .cache_dir = "off", .sm_limit = limit};
+        kiln_context *ctx;
+        ck_assert_ok(kiln_context_create(NULL, &o, &ctx));
+        kn_gen *g = make(&c);
+        ck_assert_ok(kn_gen_run(g, ctx));
+        if (first) {
+            same_bits(first, g);
+            kn_gen_free(g);
+        } else {
+            first = g;
+        }
+        ck_assert_ok(kiln_context_destroy(ctx));
+    }
+    kn_gen_free(first);
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("ops/expert_mlp_run");
     TCase *t = tcase_create("results");
     tcase_set_timeout(t, 900);
     tcase_add_test(t, golden_cases);
     tcase_add_test(t, random_problems);
+    tcase_add_test(t, small_f16_numbers);
     tcase_add_test(t, every_subset_of_outputs);
     tcase_add_test(t, no_tokens_and_one);
     tcase_add_test(t, ids_at_both_ends);
