@@ -182,9 +182,15 @@ static void set_output(const mlp *m, kn_params *params, const char *type, const 
 /* ---- gather, and the end of the routing gradient -------------------------------------------------------------------
  */
 
+/* Multiprocessors that a launch may fill. */
+static int64_t multiprocessors(const mlp *m) {
+    int64_t all = m->facts->multiprocessors ? m->facts->multiprocessors : 1, limit = m->p->sm_limit;
+    return limit && limit < all ? limit : all;
+}
+
 /* How many tokens a block looks after that no row stands for: each such block reads all ids. */
 static int64_t fill_rows(const mlp *m) {
-    int64_t blocks = 2 * (int64_t)(m->facts->multiprocessors ? m->facts->multiprocessors : 1);
+    int64_t blocks = 2 * multiprocessors(m);
     int64_t n = (m->batch + blocks - 1) / blocks;
     return n < FILL_ROWS_MIN ? FILL_ROWS_MIN : n > FILL_ROWS_MAX ? FILL_ROWS_MAX : n;
 }
@@ -198,7 +204,7 @@ static void bind_slice(kn_launch_spec *l, int64_t offset) {
 
 /* Each block of rows reads all ids too, so there are only as many as the device can have at once. */
 static int64_t row_blocks(const mlp *m) {
-    int64_t blocks = 4 * (int64_t)(m->facts->multiprocessors ? m->facts->multiprocessors : 1);
+    int64_t blocks = 4 * multiprocessors(m);
     return m->tokens < blocks ? m->tokens : blocks;
 }
 

@@ -72,7 +72,8 @@ void kn_gemm_parts_emit(kn_program_builder *b, const kn_gemm *g, const kn_proble
     kn_params_set(params, "STAGES", STAGES);
     kn_params_set(params, "PROMOTE", PROMOTE_BLOCKS);
     kn_gemm_epilogue_params(g, params);
-    kn_launch_spec *l = kn_add_launch(b, kernel, (uint32_t)(tiles * split), 1, 1);
+    int64_t at_once = p->sm_limit >= split ? p->sm_limit / split : p->sm_limit ? 1 : tiles;
+    kn_launch_spec *l = kn_add_launch(b, kernel, (uint32_t)((tiles < at_once ? tiles : at_once) * split), 1, 1);
     l->dependent = true;
     for (int s = g->n_segments - 1; s >= 0; s--) bind_map(b, l, &g->segment[s].a, g->m, k);
     bind_map(b, l, &g->segment[0].b, g->n, k);

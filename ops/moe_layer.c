@@ -45,7 +45,14 @@ enum {
 /* kn_problem.option[]. */
 enum { OPTION_SCALING, OPTION_UNNORMALISED, OPTION_EXACT };
 
-enum { MAX_TOKENS = INT_MAX - 256, MAX_EXPERTS = 8192, MAX_TOP_K = 256, ROUTER_WARPS = 4, DZ_PARTS = 3 };
+enum {
+    MAX_TOKENS = INT_MAX - 256,
+    MAX_EXPERTS = 8192,
+    MAX_TOP_K = 256,
+    ROUTER_WARPS = 4,
+    ROUTER_BLOCKS_PER_SM = 6,
+    DZ_PARTS = 3
+};
 
 kn_status kn_moe_layer_describe(const kn_call *call, kn_problem *p) {
     const kiln_moe_layer_backward_options *o = call->options;
@@ -124,6 +131,16 @@ static void lay_out(layer *m) {
 
 /* ---- the router -------------------------------------------------------------------------------------------------- */
 
+/* A warp a token, or as many blocks as the multiprocessors of a limit can have at once. */
+static int64_t whole_blocks(const layer *m) {
+    return (m->tokens + ROUTER_WARPS - 1) / ROUTER_WARPS;
+}
+
+static int64_t router_blocks(const layer *m) {
+    int64_t most = (int64_t)m->p->sm_limit * ROUTER_BLOCKS_PER_SM;
+    return most && most < whole_blocks(m) ? most : whole_blocks(m);
+}
+
 static void fill_router_params(const layer *m, kn_params *params) {
     const kn_problem *p = m->p;
     bool given = p->dtype[GRAD_TOPK_WEIGHTS] != KN_DTYPE_NONE, router = is_wanted(m, OUT_ROUTER);
@@ -142,6 +159,7 @@ static void fill_router_params(const layer *m, kn_params *params) {
     kn_params_set(params, "MASK", p->dtype[SCORE_MASK] != KN_DTYPE_NONE);
     kn_params_set(params, "PARTS", router && m->parts ? DZ_PARTS : is_wanted(m, OUT_HIDDEN));
     kn_params_set(params, "DZ_F32", router && !m->parts);
+    kn_params_set(params, "WALK", router_blocks(m) < whole_blocks(m));
 }
 
 static void emit_router(layer *m) {
@@ -150,8 +168,7 @@ static void emit_router(layer *m) {
     int kernel;
     memcpy(&c, &m->p->option[OPTION_SCALING], sizeof c);
     fill_router_params(m, kn_add_kernel(&m->builder, "moe_layer_router.ptxt", &kernel));
-    kn_launch_spec *l =
-        kn_add_launch(&m->builder, kernel, (uint32_t)((m->tokens + ROUTER_WARPS - 1) / ROUTER_WARPS), 1, 1);
+    kn_launch_spec *l = kn_add_launch(&m->builder, kernel, (uint32_t)router_blocks(m), 1, 1);
     l->dependent = m->target->cc >= 90;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (m->p->dtype[rows[i]] == KN_DTYPE_NONE) {

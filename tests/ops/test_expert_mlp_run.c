@@ -369,6 +369,7 @@ START_TEST(bits) {
 END_TEST
 
 /* A limit on multiprocessors changes grids, never bits. */
+START_TEST(a_limit_changes_no_bit) {
     kn_gen_config c = config_of(300, 90, 136, 264);
     kn_gen *first = NULL;
     for (int32_t limit = 0; limit < 6; limit += 1 + limit) {
@@ -408,6 +409,7 @@ int main(void) {
     tcase_add_test(t, repeated_rows_add_in_their_order);
     tcase_add_test(t, one_token_takes_all_rows);
     tcase_add_test(t, bits);
+    tcase_add_test(t, a_limit_changes_no_bit);
     suite_add_tcase(s, t);
     return kn_run_suite(s);
 }

@@ -330,6 +330,37 @@ START_TEST(bits_repeat) {
 }
 END_TEST
 
+static kiln_context *limited_context(int32_t sm_limit) {
+    kiln_context *c;
+    kiln_context_options o = {.struct_size = sizeof o, .cache_dir = "off", .sm_limit = sm_limit};
+    ck_assert_ok(kiln_context_create(NULL, &o, &c));
+    return c;
+}
+
+/* A limit makes every launch walk: tokens, tiles of the weight gradients, tiles that two blocks share. */
+START_TEST(a_limit_changes_no_bit) {
+    static const int32_t limits[] = {0, 1, 5};
+    kn_gen_config c = full_config(1032); /* enough for gemm_parts */
+    c.hidden = 136;
+    c.experts = 136;
+    kn_gen *first = NULL;
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        kiln_context *on = limited_context(limits[i]);
+        kn_gen *g;
+        ck_assert_ok(kn_gen_make(&c, &g));
+        if (i == 0) ck_assert_ok(kn_gen_reference(g));
+        ck_assert_ok(kn_gen_run(g, on));
+        if (i == 0) ck_assert_ok(kn_gen_check(g));
+        for (int out = OUT_HIDDEN; out <= OUT_DOWN && first; out++)
+            ck_assert_mem_eq(g->call.tensor[out].data, first->call.tensor[out].data, g->call.tensor[out].bytes);
+        if (first) kn_gen_free(g);
+        if (!first) first = g;
+        ck_assert_ok(kiln_context_destroy(on));
+    }
+    kn_gen_free(first);
+}
+END_TEST
+
 /* The router's gradient alone of `tokens` tokens, with all terms of one sign. */
 static kn_gen *one_sign(const kn_gen_config *given) {
     kn_gen_config c = *given;
@@ -417,6 +448,7 @@ int main(void) {
     tcase_add_test(t, squares_of_long_rows);
     tcase_add_test(t, one_slot_has_no_gradient);
     tcase_add_test(t, bits_repeat);
+    tcase_add_test(t, a_limit_changes_no_bit);
     tcase_add_test(t, router_gradient_is_precise);
     tcase_add_test(sums, long_sums_of_the_router);
     suite_add_tcase(suite, t);

@@ -83,6 +83,23 @@ START_TEST(plan_of_the_benchmark) {
 }
 END_TEST
 
+START_TEST(a_limit_bounds_every_grid) {
+    for (uint32_t limit = 1; limit < 140; limit += 23) {
+        kn_problem p = problem(3072);
+        p.sm_limit = limit;
+        kn_program *program = plan(&p, "sm_90a");
+        ck_assert_uint_eq(program->n_launches, 5);
+        for (uint32_t l = 0; l < 5; l++) {
+            /* small blocks: six to a multiprocessor; two that share a tile run at the same time, whatever the limit */
+            uint32_t most = l == 0 ? 6 * limit : limit < 2 ? 2 : limit;
+            ck_assert_uint_le(program->launch[l].grid[0] * program->launch[l].grid[1] * program->launch[l].grid[2],
+                              most);
+        }
+        kn_free(program);
+    }
+}
+END_TEST
+
 /* The three weight gradients of one type are one launch; a product that no wanted output needs is none. */
 START_TEST(unwanted_outputs_cost_nothing) {
     static const struct {
@@ -255,6 +272,7 @@ int main(void) {
     Suite *suite = suite_create("ops/moe_layer_plan");
     TCase *t = tcase_create("plan");
     tcase_add_test(t, plan_of_the_benchmark);
+    tcase_add_test(t, a_limit_bounds_every_grid);
     tcase_add_test(t, unwanted_outputs_cost_nothing);
     tcase_add_test(t, weight_gradients_group_by_type_and_beta);
     tcase_add_test(t, generic_kernels_do_not_know_the_tokens);
