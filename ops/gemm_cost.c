@@ -33,6 +33,7 @@ static const struct {
               {true, 1, 64, false},   {false, 1, 32, false},  {false, 2, 32, false}, {false, 2, 192, true},
               {false, 2, 128, true},  {true, 2, 128, true},   {true, 2, 192, true}};
 enum { MAX_SLICES = 64, DEEP = 16, PRODUCER_ACCUMULATORS = 128, LEAN_MORE = 64 };
+enum { FEW_TOKENS = 256, SOME_TOKENS = 128, MANY_TOKENS = 4096 }; /* of generic kernels */
 /* Products that are hardly faster in parts are left whole. */
 static const double WORTH_IT = 0.97;
 
@@ -204,11 +205,37 @@ static double cheapest(const kn_gemm *const *g, int n, const kn_device_facts *fa
     return least;
 }
 
-kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_device_facts *facts) {
-    int parts = n == 1 ? kn_gemm_depth_parts(g[0]) : 1;
+/* The cheapest one for products of these sizes, with the depth in so many parts. */
+static kn_gemm_candidate choose(const kn_gemm *const *g, int n, const kn_device_facts *facts, int parts) {
     kn_gemm_candidate best = {parts > 1, parts > 1, parts > 1 ? 1 : 2, parts > 1 ? 64 : 128, false, parts};
     (void)cheapest(g, n, facts, parts, &best);
     return best;
+}
+
+kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_device_facts *facts) {
+    return choose(g, n, facts, n == 1 ? kn_gemm_depth_parts(g[0]) : 1);
+}
+
+/* The number of tokens that a generic kernel is planned for: one of two, so that a layer has few kernels. A deep
+ * product has its depth in parts where tokens are few: that alone tells its two kernels apart. Depth hardly matters to
+ * a tile. */
+static int64_t planned_tokens(const kn_gemm *g, int parts) {
+    bool few = k_blocks(g) < DEEP ? g->m <= FEW_TOKENS : parts > 1;
+    return g->m_is_tokens && few ? SOME_TOKENS : MANY_TOKENS;
+}
+
+kn_gemm_candidate kn_gemm_sm90_choose_generic(const kn_gemm *const *g, int n, const kn_device_facts *facts) {
+    kn_gemm sized[KN_GEMM_SM90_MAX_PRODUCTS];
+    const kn_gemm *list[KN_GEMM_SM90_MAX_PRODUCTS];
+    int parts = n == 1 ? kn_gemm_depth_parts(g[0]) : 1;
+    for (int i = 0; i < n; i++) {
+        int64_t tokens = planned_tokens(g[i], parts);
+        sized[i] = *g[i];
+        list[i] = &sized[i];
+        if (g[i]->m_is_tokens) sized[i].m = tokens;
+        for (int s = 0; g[i]->k_is_tokens && s < g[i]->n_segments; s++) sized[i].segment[s].k = tokens;
+    }
+    return choose(list, n, facts, parts);
 }
 
 /* The machine by which it is decided, so that no other machine's sums differ: an H200. */

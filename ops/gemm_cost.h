@@ -10,7 +10,7 @@
 
 #include "ops/gemm_internal.h"
 
-enum { KN_GEMM_SM90_K_BLOCK = 64, KN_GEMM_MAX_CANDIDATES = 256 };
+enum { KN_GEMM_SM90_K_BLOCK = 64, KN_GEMM_SM90_MAX_PRODUCTS = 4, KN_GEMM_MAX_CANDIDATES = 256 };
 
 typedef struct kn_gemm_candidate {
     bool swap, coop;
@@ -45,5 +45,7 @@ int kn_gemm_sm90_candidates(const kn_gemm *const *g, int n, const kn_device_fact
                             kn_gemm_ranked out[KN_GEMM_MAX_CANDIDATES]);
 /** The cheapest one. */
 kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_device_facts *facts);
+/** That of a generic kernel: the cheapest one for the number of tokens that such kernels are planned for. */
+kn_gemm_candidate kn_gemm_sm90_choose_generic(const kn_gemm *const *g, int n, const kn_device_facts *facts);
 
 #endif

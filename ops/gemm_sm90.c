@@ -7,7 +7,6 @@
 #include <string.h>
 
 enum {
-    MAX_PROBLEMS = 4,
     MAP_BF16 = 9, /* CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 */
     MAP_F16 = 6,
     SWIZZLE_128B = 3,
@@ -64,7 +63,7 @@ const char *kn_gemm_sm90_refusal(const kn_gemm *const *g, int n, const kn_proble
     const kn_gemm_operand *a = &g[0]->segment[0].a, *b = &g[0]->segment[0].b;
     if (!target->wgmma) return "the target has no wgmma";
     if (p->portable) return "portable kernels are asked for";
-    if (n > MAX_PROBLEMS) return "more than four products";
+    if (n > KN_GEMM_SM90_MAX_PRODUCTS) return "more than four products";
     if ((a->dtype != KN_BF16 && a->dtype != KN_F16) || b->dtype != a->dtype)
         return "wgmma is for operands that are both bf16 or both f16";
     const char *no = n > 1 ? together(g, n) : NULL;
@@ -160,7 +159,7 @@ void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, co
                        const kn_device_facts *facts) {
     int64_t sms = facts->multiprocessors ? facts->multiprocessors : 1;
     /* A limit on the grid must not change the tile: it is planned for the whole device. */
-    kn_gemm_candidate c = kn_gemm_sm90_pick(b, g, n, facts);
+    kn_gemm_candidate c = p->generic ? kn_gemm_sm90_choose_generic(g, n, facts) : kn_gemm_sm90_pick(b, g, n, facts);
     if (p->sm_limit && p->sm_limit < sms) sms = p->sm_limit;
     int64_t tiles = 0;
     for (int i = 0; i < n; i++) tiles += kn_gemm_sm90_tiles(&c, g[i]);
