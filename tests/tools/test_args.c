@@ -15,7 +15,7 @@ static const kt_option options[] = {
     {"max", KT_BYTES, &bytes, "BYTES", ""}, {"o", KT_TEXT, &text, "FILE", ""},
     {NULL, KT_FLAG, NULL, NULL, NULL},
 };
-static const kt_command command = {"test", "", "", NULL};
+static const kt_command command = {"test", "", "", NULL, ""};
 
 /* Parse words separated by single spaces. */
 static int parse(const char *line) {

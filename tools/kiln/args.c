@@ -53,7 +53,65 @@ static int store(const kt_option *o, const char *spelled, const char *value) {
     return KT_GOOD;
 }
 
+kt_help_style kt_help = KT_HELP_TEXT;
+
+void kt_print_troff(const char *text) {
+    if (*text == '.' || *text == '\'') fputs("\\&", stdout);
+    for (; *text; text++) {
+        if (*text == '-' || *text == '\\') putchar('\\');
+        putchar(*text == '\\' ? 'e' : *text);
+    }
+}
+
+/* Lines of details: with a tab, what stands in front of it is a word that is explained. */
+static void print_details(const char *details) {
+    bool man = kt_help == KT_HELP_MAN;
+    if (*details && !man) putchar('\n');
+    for (const char *s = details; *s; s += strcspn(s, "\n"), s += *s == '\n') {
+        size_t len = strcspn(s, "\n"), word = strcspn(s, "\t\n");
+        char *first = strndup(s, word), *rest = word < len ? strndup(s + word + 1, len - word - 1) : NULL;
+        if (!first) abort();
+        if (!man) {
+            rest ? printf("  %-8s %s\n", first, rest) : printf("%s\n", first);
+        } else {
+            fputs(rest ? ".TP\n.B " : ".PP\n", stdout);
+            kt_print_troff(first);
+            putchar('\n');
+            if (rest) kt_print_troff(rest);
+            if (rest) putchar('\n');
+        }
+        free(first);
+        free(rest);
+    }
+}
+
+static void print_man(const kt_command *command, const kt_option *options) {
+    printf(".SS kiln %s%s ", command->name, options->name ? " [options]" : "");
+    kt_print_troff(command->operands);
+    putchar('\n');
+    kt_print_troff(command->summary);
+    putchar('\n');
+    for (const kt_option *o = options; o->name; o++) {
+        printf(".TP\n.B ");
+        kt_print_troff(o->name[1] ? "--" : "-");
+        kt_print_troff(o->name);
+        if (o->value) {
+            fputs(" \\fI", stdout);
+            kt_print_troff(o->value);
+            fputs("\\fR", stdout);
+        }
+        putchar('\n');
+        kt_print_troff(o->help);
+        putchar('\n');
+    }
+    print_details(command->details);
+}
+
 static void print_help(const kt_command *command, const kt_option *options) {
+    if (kt_help == KT_HELP_MAN) {
+        print_man(command, options);
+        return;
+    }
     printf("usage: kiln %s%s%s%s\n%s\n", command->name, options->name ? " [options]" : "",
            *command->operands ? " " : "", command->operands, command->summary);
     int widest = 0;
@@ -66,6 +124,7 @@ static void print_help(const kt_command *command, const kt_option *options) {
         int n = printf("  %s%s%s%s", dashes, o->name, o->value ? " " : "", o->value ? o->value : "");
         printf("%*s%s\n", widest + 6 - n, "", o->help);
     }
+    print_details(command->details);
 }
 
 /* One word that starts with '-'; *at moves on when the value is the next word. */

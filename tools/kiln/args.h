@@ -25,7 +25,14 @@ typedef struct kt_command {
     const char *operands;                                             /* "OP axis=value..." */
     const char *summary;                                              /* one line */
     int (*run)(const struct kt_command *self, int argc, char **argv); /* argv[0]: the first word after the name */
+    const char *details; /* lines below the options: "word\tmeaning", or text; "" for none */
 } kt_command;
+
+/* How help is printed: as text, or as a command's part of the man page. */
+typedef enum kt_help_style { KT_HELP_TEXT, KT_HELP_MAN } kt_help_style;
+extern kt_help_style kt_help;
+/** Print `text` as a man page's, with what troff would take for its own escaped. */
+void kt_print_troff(const char *text);
 
 /** Fill the options' targets and *operands (borrowed from argv; kt_list_free). KT_HELP when --help was among them.
  *  `options` ends with a row whose name is NULL. */

@@ -7,9 +7,29 @@
 static void print_commands(FILE *to) {
     fputs("usage: kiln COMMAND [options]\n\n", to);
     for (const kt_command *c = kt_commands; c->name; c++) fprintf(to, "  %-7s %s\n", c->name, c->summary);
-    fputs("\n\"kiln help COMMAND\" shows its options.\n"
+    fputs("\n\"kiln help COMMAND\" shows its options, \"kiln help --man\" prints a man page.\n"
           "Exit codes: 0 good, 1 a check failed, 2 usage, 3 environment.\n",
           to);
+}
+
+static char ask[] = "--help", *ask_help[] = {ask, NULL};
+
+/* The man page kiln(1), from the same tables as the help. */
+static int print_man(void) {
+    printf(".TH KILN 1 \"\" \"kiln " KILN_TOOL_VERSION
+           "\" \"User Commands\"\n.SH NAME\nkiln \\- kernels generated while a "
+           "program runs: run, plan, warm, measure\n.SH SYNOPSIS\n.B kiln\n.I COMMAND\n[options] [operands]\n"
+           ".SH DESCRIPTION\nThe command line tool of libkiln. Options may stand anywhere behind the command; "
+           "\\-\\- ends them.\n.SH COMMANDS\n");
+    kt_help = KT_HELP_MAN;
+    for (const kt_command *c = kt_commands; c->name; c++) {
+        int code = c->run(c, 1, ask_help);
+        if (code != KT_HELP) return code;
+    }
+    printf(".SH EXIT STATUS\n0 good; 1 a check failed; 2 the command line or an input file is not valid; 3 the "
+           "environment: no device, no library, no memory, a file that cannot be read or written.\n"
+           ".SH ENVIRONMENT\n.B kiln env\nprints every variable with its meaning and value.\n");
+    return KT_GOOD;
 }
 
 static const kt_command *find(const char *name) {
@@ -33,9 +53,9 @@ static int run(int argc, char **argv) {
         puts("kiln " KILN_TOOL_VERSION);
         return KT_GOOD;
     }
+    if (help && strcmp(argv[2], "--man") == 0) return print_man();
     const kt_command *command = find(argv[help ? 2 : 1]);
     if (!command) return KT_USAGE;
-    static char ask[] = "--help", *ask_help[] = {ask, NULL};
     if (help) return command->run(command, 1, ask_help);
     return command->run(command, argc - 2, argv + 2);
 }
