@@ -20,7 +20,7 @@ Run the operation of a file*
 $ kiln run --help | head -1
 usage: kiln run [options] FILE.safetensors
 # Every command's help, as text and in the man page, which troff takes without a word.
-$ for c in $(kiln help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do kiln help $c > text || echo "$c: no help"; grep -q "^usage: kiln $c" text || echo "$c: no usage"; kiln help --man | grep -q "^.SS kiln $c " || echo "$c: not in the man page"; done
+$ kiln help --man > man; for c in $(kiln help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do kiln help $c > text || echo "$c: no help"; grep -q "^usage: kiln $c" text || echo "$c: no usage"; grep -q "^.SS kiln $c " man || echo "$c: not in the man page"; done
 $ kiln help --man | sed -n 1,3p
 .TH KILN 1 "" "kiln *" "User Commands"
 .SH NAME
