@@ -204,6 +204,10 @@ kn_status kn_ref_act_init(const kiln_activation *activation, kn_ref_act *out) {
     return KN_OK;
 }
 
+/* A logistic function below fp32's smallest normal number may be taken for zero: an error of all of it, where bounds
+ * are 2^-18 of a magnitude or more. */
+static const double flushed = 0x1p-108;
+
 kn_ref_act_parts kn_ref_act_eval(const kn_ref_act *act, kn_ref_num g, kn_ref_num u) {
     kn_ref_act_parts out = {.g_clamped = g.x > act->limit, .u_clamped = fabs(u.x) > act->limit};
     double gx = out.g_clamped ? act->limit : g.x;
@@ -217,8 +221,8 @@ kn_ref_act_parts kn_ref_act_eval(const kn_ref_act *act, kn_ref_num g, kn_ref_num
     /* How far g can move: its magnitude, as far as that exceeds the value itself. */
     double slack = out.g_clamped ? 0 : g.m - fabs(g.x);
     double second = fabs(act->alpha) * s * q * (2 + fabs(ag)); /* bounds |d dsilu / dg| */
-    out.silu.m = fabs(gx) * s + slack * s * (1 + fabs(ag) * q);
-    out.dsilu.m = s * (1 + fabs(ag) * q) + slack * second;
+    out.silu.m = fabs(gx) * fmax(s, flushed) + slack * s * (1 + fabs(ag) * q);
+    out.dsilu.m = fmax(s, flushed) * (1 + fabs(ag) * q) + slack * second;
     out.up.m = (out.u_clamped ? fabs(ux) : u.m) + fabs(act->offset);
     return out;
 }

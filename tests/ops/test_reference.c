@@ -312,6 +312,18 @@ START_TEST(silu_is_finite_everywhere) {
 }
 END_TEST
 
+/* Kernels take a logistic function below fp32's smallest normal number for zero, and multiply the result by anything. */
+START_TEST(magnitudes_know_underflow) {
+    kn_ref_act act = {.alpha = 1, .limit = (double)INFINITY};
+    kn_ref_act_parts p = kn_ref_act_eval(&act, (kn_ref_num){-88, 88}, (kn_ref_num){1, 1});
+    ck_assert(fabs(p.silu.x) < 0x1p-118 && fabs(p.dsilu.x) < 0x1p-118);
+    ck_assert(p.silu.m * 4 * 0x1p-20 > fabs(p.silu.x));
+    ck_assert(p.dsilu.m * 4 * 0x1p-20 > fabs(p.dsilu.x));
+    p = kn_ref_act_eval(&act, (kn_ref_num){-20, 20}, (kn_ref_num){1, 1});
+    ck_assert(p.silu.m < 1.001 * fabs(p.silu.x) && p.dsilu.m < 1.2 * fabs(p.dsilu.x));
+}
+END_TEST
+
 START_TEST(a_users_activation_has_no_reference) {
     kn_gen_config c = kn_gen_defaults("routed_experts_backward");
     c.options.routed.activation.source = "f";
@@ -514,6 +526,7 @@ int main(void) {
     tcase_add_test(t, masked_tokens_enter_nothing);
     tcase_add_test(t, the_stand_in_gradient_of_topk_weights);
     tcase_add_test(t, silu_is_finite_everywhere);
+    tcase_add_test(t, magnitudes_know_underflow);
     tcase_add_test(t, a_users_activation_has_no_reference);
     tcase_add_test(t, duplicate_ids_add_up);
     tcase_add_test(t, skipped_rows_may_hold_anything);
