@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# fuzz_planted.sh KILN LIBRARY quick|long: `kiln fuzz` finds every planted fault, at few and many tokens and at three
+# scales of the values, and finds nothing in the same library without a fault. quick: few tokens, one scale.
+set -euo pipefail
+kiln=$1 library=$2 mode=$3
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+
+# fault | operation | sizes: $T stands for the number of tokens
+table='
+zeroed_row         | routed_experts_backward | T=$T H=64 I=64
+swapped_rows       | moe_layer_backward      | T=$T H=64 I=64
+dropped_slot       | routed_experts_backward | T=$T H=64 I=64
+scaled_expert      | router_backward         | T=$T H=64
+shifted_columns    | expert_mlp_backward     | T=$T H=64 F=64
+missing_fence      | gemm                    | M=$T N=64 K=64
+missing_barrier    | routed_experts_backward | T=$T H=64 I=64
+stale_workspace    | routed_experts_backward | T=$T H=64 I=64
+all_zeros          | gemm                    | M=$T N=64 K=64
+wrong_beta         | moe_layer_backward      | T=$T H=64 I=64
+truncated_tail     | expert_mlp_backward     | T=$T H=65 F=64
+wrong_rounding     | load_balance_backward   | B=$T
+off_by_one         | load_balance_backward   | B=$T
+lost_tile          | grouped_gemm            | M=$T N=64 K=64
+ignored_stride     | load_balance_backward   | B=$T E=33
+nan_leak           | load_balance_backward   | B=$T
+past_the_end       | gemm                    | M=$T N=64 K=64
+modified_input     | router_backward         | T=$T H=64
+unordered_sum      | grouped_gemm            | M=$T N=64 K=64
+taken_for_zero     | router_backward         | T=$T H=64
+lost_tie           | routed_experts_backward | T=$T H=64 I=64
+dropped_last_token | expert_mlp_backward     | T=$T H=64 F=64
+transposed_tile    | gemm                    | M=$T N=64 K=64
+uncounted_ids      | moe_layer_backward      | T=$T H=64 I=64
+'
+
+bad=0 caught=0
+# try FAULT OPERATION SIZES SCALE: 40 cases at most, until one fails
+try() {
+    local text code=0
+    # shellcheck disable=SC2086 # sizes are several words
+    text=$(KILN_PLANTED_FAULT=$1 "$kiln" fuzz "$2" $3 --scale "$4" --cases 40 --findings 1 --no-shrink \
+        --work 3e6 -o "$out" --library "$library" 2>&1) || code=$?
+    if [ $code -eq 1 ] && grep -q '^finding: ' <<<"$text"; then
+        caught=$((caught + 1))
+        printf '%-18s %-24s %-24s scale %-5s %s\n' "$1" "$2" "$3" "$4" "$(grep -m1 '^finding: ' <<<"$text" | cut -c10-100)"
+    else
+        echo "NOT FOUND: $1 in $2 $3 at scale $4 (exit code $code)"
+        tail -n 3 <<<"$text"
+        bad=$((bad + 1))
+    fi
+}
+
+tokens='24' scales='1'
+if [ "$mode" = long ]; then tokens='24 4096' scales='1e-3 1 1e3'; fi
+while IFS='|' read -r fault op sizes; do
+    fault=${fault// /} op=${op// /}
+    [ -n "$fault" ] || continue
+    for T in $tokens; do
+        for scale in $scales; do try "$fault" "$op" "${sizes//\$T/$T}" "$scale"; done
+    done
+done <<<"$table"
+
+# What has no fault passes.
+for op in $(sed 's/.*| *\([a-z_]*\) *|.*/\1/' <<<"$table" | sort -u); do
+    if ! "$kiln" fuzz "$op" --cases 3 --work 3e5 --library "$library" -o "$out" > "$out/clean" 2>&1; then
+        echo "without a fault, $op fails:"
+        cat "$out/clean"
+        bad=$((bad + 1))
+    fi
+done
+echo "$caught found, $bad not"
+[ $bad -eq 0 ] && [ $caught -gt 0 ]
