@@ -33,6 +33,12 @@ typedef struct kt_bench {
 /** Verify and time one case; adds it to the report. KT_CHECK when its outputs are wrong. */
 int kt_bench_run_case(kt_bench *b, const kt_bench_case *c, uint64_t number);
 
+/** [{"part": "dw", "us", "cublaslt_us", "ratio"}] of the steps of Kiln's call and the peer's; empty where they are not
+ * known. */
+json_t *kt_bench_parts_json(const json_t *steps, const kt_bench_peers *peers, const kt_bench_times *peer);
+/** They as a table, if there are any. */
+void kt_bench_print_parts(const kt_bench *b, const char *group);
+
 /** Fields of the report that describe machine and method. */
 int kt_bench_report_begin(kt_bench *b);
 /** Geometric means of the groups, over the cases that there are so far. */

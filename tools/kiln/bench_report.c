@@ -181,6 +181,7 @@ void kt_bench_print_group(const kt_bench *b, const char *group) {
     json_array_foreach(json_object_get(b->report, "cases"), i, row) {
         if (strcmp(kt_json_text(row, "group", ""), group) == 0) print_steps(row);
     }
+    kt_bench_print_parts(b, group);
     json_array_foreach(means, i, row) {
         if (strcmp(kt_json_text(row, "group", ""), group) != 0) continue;
         printf("  geometric mean of %d: %.2f us; floors %.2f us", (int)kt_json_number(row, "cases", 0),

@@ -177,6 +177,11 @@ static void add_result(call *k) {
     json_object_set_new(row, "launches",
                         json_integer((json_int_t)json_array_size(json_object_get(k->plan, "launches"))));
     if (times->n_steps) json_object_set_new(row, "steps", steps_json(k, times));
+    for (size_t i = 1; i < k->n_subjects && times->n_steps; i++) {
+        if (strcmp(k->subject[i].name, "cublaslt_products") != 0) continue;
+        const kt_bench_times *peer = times == &k->subject[0].cold ? &k->subject[i].cold : &k->subject[i].hot;
+        json_object_set_new(row, "parts", kt_bench_parts_json(json_object_get(row, "steps"), b->peers, peer));
+    }
     json_object_set_new(row, "workspace_bytes", json_incref(json_object_get(k->plan, "workspace_bytes")));
     json_object_set_new(row, "plan", json_string(kt_json_text(k->plan, "note", "")));
     json_array_append_new(json_object_get(b->report, "cases"), row);
