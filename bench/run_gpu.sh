@@ -49,10 +49,10 @@ with_machine() {
 for part in "${what[@]}"; do
     case $part in
         operations)
-            bench load_balance_backward load_balance_backward --graph "$@"
-            bench router_backward router_backward --graph "$@"
-            bench expert_mlp_backward expert_mlp_backward --graph --peers cublaslt "$@"
-            bench moe_layer_backward moe_layer_backward --graph --peers cublaslt "$@"
+            bench load_balance_backward load_balance_backward --graph --peers composed "$@"
+            bench router_backward router_backward --graph --peers composed "$@"
+            bench expert_mlp_backward expert_mlp_backward --graph --peers cublaslt,composed "$@"
+            bench moe_layer_backward moe_layer_backward --graph --peers cublaslt,composed "$@"
             ;;
         gemm) bench gemm gemm --peers cublaslt "$@" ;;
         experts) bench routed_experts_backward routed_experts_backward "$@" ;;

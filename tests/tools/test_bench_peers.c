@@ -1,8 +1,10 @@
-/* tools/kiln/bench_cublaslt.c, bench_peers.c, against a fake cuBLASLt on the fake driver: the products are the right
- * ones, the fastest algorithm is chosen, Kiln's own tensors are left alone. */
+/* tools/kiln/bench_cublaslt.c, bench_peers.c, bench_composed.c, against a fake cuBLASLt on the fake driver: the
+ * products are the right ones, the fastest algorithm is chosen, Kiln's own tensors are left alone. "composed" needs the
+ * real NVRTC: without one it is skipped, and fails under CI=true. */
 #include "bench_cublaslt.h"
 #include "bench_peers.h"
 #include "fakecuda/fake_user.h"
+#include "nvrtc.h"
 #include "support/suite.h"
 
 #include <math.h>
@@ -93,19 +95,53 @@ START_TEST(multiplies_what_it_is_asked_to) {
 }
 END_TEST
 
-/* The tiny cases of an operation, and how many products its peer runs. */
+/* The tiny cases of an operation, how many products its peer runs, and the kernels around them when it is composed. */
 static const struct {
-    const char *op, *peer;
+    const char *op, *list, *peer;
     unsigned long products;
+    const char *kernels[4];
 } operations[] = {
-    {"gemm", "cublaslt", 1},
-    {"expert_mlp_backward", "cublaslt_products", 6},
-    {"moe_layer_backward", "cublaslt_products", 6},
-    {"router_backward", NULL, 0},
-    {"routed_experts_backward", NULL, 0}, /* in fp32: no peer */
+    {"gemm", "cublaslt", "cublaslt", 1, {NULL}},
+    {"expert_mlp_backward", "cublaslt", "cublaslt_products", 6, {NULL}},
+    {"moe_layer_backward", "cublaslt", "cublaslt_products", 6, {NULL}},
+    {"router_backward", "cublaslt", NULL, 0, {NULL}},
+    {"routed_experts_backward", "cublaslt", NULL, 0, {NULL}}, /* in fp32: no peer */
+    {"gemm", "composed", NULL, 0, {NULL}},
+    {"load_balance_backward", "composed", "composed", 0, {"load_balance"}},
+    {"router_backward", "composed", "composed", 2, {"router_dlogits"}},
+    {"expert_mlp_backward", "composed", "composed", 6, {"zero_rows", "gather_rows", "swiglu_backward", "scatter_rows"}},
+    {"moe_layer_backward", "composed", "composed", 8, {"layer_router", "swiglu_backward"}},
 };
+enum { N_OPERATIONS = sizeof operations / sizeof operations[0] };
 
-START_TEST(runs_the_products_of_an_operation) {
+static bool without_nvrtc(void) {
+    char *ptx = NULL;
+    int code = kt_nvrtc_ptx("", "nothing", "sm_80", &ptx);
+    free(ptx);
+    if (code == KT_GOOD) return false;
+    const char *ci = getenv("CI");
+    ck_assert_msg(!ci || strcmp(ci, "true") != 0, "no NVRTC under CI: %s", kt_message());
+    printf("skipped: %s\n", kt_message());
+    return true;
+}
+
+static unsigned long launches_of(const char *kernel) {
+    char line[64];
+    snprintf(line, sizeof line, "launch %s", kernel);
+    return fake_driver.fakecuda_count(line);
+}
+
+static void assert_runs(const kt_bench_subject *subject, int at) {
+    unsigned long products = launches_of("fake_gemm"), others[4];
+    ck_assert_str_eq(subject->name, operations[at].peer);
+    for (int i = 0; i < 4 && operations[at].kernels[i]; i++) others[i] = launches_of(operations[at].kernels[i]);
+    ck_assert_msg(subject->enqueue(subject->user, timer.stream) == KT_GOOD, "%s", kt_message());
+    ck_assert_uint_eq(launches_of("fake_gemm"), products + operations[at].products);
+    for (int i = 0; i < 4 && operations[at].kernels[i]; i++)
+        ck_assert_uint_eq(launches_of(operations[at].kernels[i]), others[i] + 1);
+}
+
+START_TEST(runs_the_steps_of_an_operation) {
     kt_bench_cases cases;
     kt_bench_patterns patterns = {0};
     kt_tensors tensors;
@@ -113,6 +149,7 @@ START_TEST(runs_the_products_of_an_operation) {
     void *options;
     uint32_t transposed;
     char path[1024];
+    if (strcmp(operations[_i].list, "composed") == 0 && without_nvrtc()) return;
     snprintf(path, sizeof path, "%s/bench/cases/tiny.json", getenv("KN_SOURCE_DIR"));
     ck_assert_int_eq(kt_bench_cases_read(path, operations[_i].op, &cases), KT_GOOD);
     ck_assert_int_eq(kt_bench_case_options(&cases.item[0], &options), KT_GOOD);
@@ -120,17 +157,12 @@ START_TEST(runs_the_products_of_an_operation) {
     ck_assert_int_eq(kt_bench_patterns_make(&patterns, &tensors), KT_GOOD);
     ck_assert_int_eq(kt_bench_memory_bind(&memory, &tensors, &patterns, transposed), KT_GOOD);
     ck_assert_int_eq(kt_bench_memory_poison(&memory, &tensors), KT_GOOD);
-    ck_assert_int_eq(kt_bench_peers_open("cublaslt", &memory, &peers), KT_GOOD);
+    ck_assert_msg(kt_bench_peers_open(operations[_i].list, &memory, &peers) == KT_GOOD, "%s", kt_message());
     kt_bench_subject subject[KT_BENCH_MAX_PEERS];
     size_t n = 0;
     ck_assert_msg(kt_bench_peers_add(peers, &tensors, transposed, &timer, subject, &n) == KT_GOOD, "%s", kt_message());
     ck_assert_uint_eq(n, operations[_i].peer ? 1 : 0);
-    if (n) {
-        ck_assert_str_eq(subject[0].name, operations[_i].peer);
-        unsigned long launches = fake_driver.fakecuda_count("launch fake_gemm");
-        ck_assert_int_eq(subject[0].enqueue(subject[0].user, timer.stream), KT_GOOD);
-        ck_assert_uint_eq(fake_driver.fakecuda_count("launch fake_gemm"), launches + operations[_i].products);
-    }
+    if (n) assert_runs(&subject[0], _i);
     for (int i = 0; i < tensors.op->n_args; i++) { /* still poisoned */
         const kt_tensor *t = &tensors.tensor[i];
         if (tensors.op->args[i].role != KT_OUT || !t->present) continue;
@@ -143,12 +175,21 @@ START_TEST(runs_the_products_of_an_operation) {
 }
 END_TEST
 
+START_TEST(refuses_unknown_peers) {
+    kt_bench_peers *peers;
+    ck_assert_int_eq(kt_bench_peers_open("cublaslt,magic", &memory, &peers), KT_USAGE);
+    ck_assert_ptr_nonnull(strstr(kt_message(), "the peers are: cublaslt, composed"));
+    ck_assert_ptr_null(peers);
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("tools/bench_peers");
     TCase *t = tcase_create("bench_peers");
     tcase_add_checked_fixture(t, begin, end);
     tcase_add_test(t, multiplies_what_it_is_asked_to);
-    tcase_add_loop_test(t, runs_the_products_of_an_operation, 0, 5);
+    tcase_add_loop_test(t, runs_the_steps_of_an_operation, 0, N_OPERATIONS);
+    tcase_add_test(t, refuses_unknown_peers);
     suite_add_tcase(s, t);
     return kn_run_suite(s);
 }

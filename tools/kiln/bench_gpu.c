@@ -218,6 +218,27 @@ int kt_bench_gpu_mark(kt_bench_gpu *gpu, void *stream, uint64_t ns) {
     return KT_GOOD;
 }
 
+int kt_bench_gpu_load(kt_bench_gpu *gpu, const char *ptx, void **module) {
+    *module = NULL;
+    CALL(gpu, cuModuleLoadData, module, ptx);
+    return KT_GOOD;
+}
+
+void kt_bench_gpu_unload(kt_bench_gpu *gpu, void *module) {
+    if (module) (void)gpu->cu.cuModuleUnload(module);
+}
+
+int kt_bench_gpu_function(kt_bench_gpu *gpu, void *module, const char *name, void **function) {
+    CALL(gpu, cuModuleGetFunction, function, module, name);
+    return KT_GOOD;
+}
+
+int kt_bench_gpu_launch(kt_bench_gpu *gpu, void *function, uint32_t blocks, uint32_t threads, void **params,
+                        void *stream) {
+    CALL(gpu, cuLaunchKernel, function, blocks, 1, 1, threads, 1, 1, 0, stream, params, NULL);
+    return KT_GOOD;
+}
+
 int kt_bench_gpu_scan(kt_bench_gpu *gpu, const void *p, uint64_t bytes, uint32_t high, uint32_t low, uint64_t *bad,
                       uint64_t *digest) {
     uint64_t address = (uint64_t)(uintptr_t)p, n = bytes / 4, found[2];

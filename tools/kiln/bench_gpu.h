@@ -1,5 +1,5 @@
-/* The CUDA driver, as far as `kiln bench` needs it beyond the library: copies within the device, graphs, and two
- * kernels of its own. Opened at run time; declarations are our own. */
+/* The CUDA driver, as far as `kiln bench` needs it beyond the library: copies within the device, graphs, two kernels
+ * of its own, and those of peers. Opened at run time; declarations are our own. */
 #ifndef KILN_TOOL_BENCH_GPU_H
 #define KILN_TOOL_BENCH_GPU_H
 
@@ -20,6 +20,13 @@ int kt_bench_gpu_copy(kt_bench_gpu *gpu, void *to, const void *from, uint64_t by
  *  kt_bench_mark_name. */
 int kt_bench_gpu_mark(kt_bench_gpu *gpu, void *stream, uint64_t ns);
 extern const char kt_bench_mark_name[];
+
+/** Kernels of PTX text. */
+int kt_bench_gpu_load(kt_bench_gpu *gpu, const char *ptx, void **module);
+void kt_bench_gpu_unload(kt_bench_gpu *gpu, void *module); /* NULL is fine */
+int kt_bench_gpu_function(kt_bench_gpu *gpu, void *module, const char *name, void **function);
+int kt_bench_gpu_launch(kt_bench_gpu *gpu, void *function, uint32_t blocks, uint32_t threads, void **params,
+                        void *stream);
 
 /** What is in `bytes` (a multiple of 4) of device memory: *bad = 32-bit words w with (w & high) == high or
  *  (w & low) == low; *digest = a sum over all words that depends on their places. Waits. */

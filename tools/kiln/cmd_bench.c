@@ -103,7 +103,7 @@ int kt_cmd_bench(const kt_command *self, int argc, char **argv) {
         {"cold", KT_FLAG, &b.cold, NULL, "only with the L2 written over before each call"},
         {"hot", KT_FLAG, &b.hot, NULL, "only call after call"},
         {"graph", KT_FLAG, &b.graph, NULL, "also time the call replayed from a CUDA graph"},
-        {"peers", KT_TEXT, &b.peers_list, "LIST", "also time these: cublaslt"},
+        {"peers", KT_TEXT, &b.peers_list, "LIST", "also time these: cublaslt, composed"},
         {"no-cupti", KT_FLAG, &b.no_cupti, NULL, "time by CUDA events"},
         {"no-verify", KT_FLAG, &b.no_verify, NULL, "do not compare with the float64 reference"},
         {"o", KT_TEXT, &b.out, "FILE", "write the report as JSON to FILE, after every case"},
