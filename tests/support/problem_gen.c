@@ -1,12 +1,12 @@
-/* Random problems for tests: sizes, memory, element access, references and checks. The values are problem_gen_fill.c's.
- */
+/* Random problems for tests: sizes, memory, references and checks. Values are those of tools/kiln/problem_fill.c, which
+ * `kiln fuzz` fills its tensors with, too. */
 #include "support/problem_gen.h"
 
 #include "base/alloc.h"
 #include "ops/compare.h"
 #include "ops/ref_common.h"
+#include "problem_fill.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,13 +58,7 @@ static const kn_arg_info *arguments(int op, int *n, int *n_outputs) {
 }
 
 int kn_gen_arg(const char *op, const char *name) {
-    int n, n_outputs, index = find_op(op);
-    if (index < 0) return -1;
-    const kn_arg_info *args = arguments(index, &n, &n_outputs);
-    for (int i = 0; i < n; i++) {
-        if (strcmp(args[i].name, name) == 0) return i;
-    }
-    return -1;
+    return kt_problem_arg(op, name);
 }
 
 kn_gen_config kn_gen_defaults(const char *op) {
@@ -97,19 +91,24 @@ kn_gen_config kn_gen_defaults(const char *op) {
  */
 
 uint64_t kn_gen_bits(kn_gen *g) {
-    uint64_t z = g->random += 0x9E3779B97F4A7C15u;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    return z ^ z >> 31;
+    kt_random r = {g->random};
+    uint64_t bits = kt_random_bits(&r);
+    g->random = r.state;
+    return bits;
 }
 
 double kn_gen_uniform(kn_gen *g) {
-    return ldexp((double)(kn_gen_bits(g) >> 11), -53);
+    kt_random r = {g->random};
+    double v = kt_random_uniform(&r);
+    g->random = r.state;
+    return v;
 }
 
 double kn_gen_normal(kn_gen *g) {
-    double u = 1 - kn_gen_uniform(g), v = kn_gen_uniform(g);
-    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+    kt_random r = {g->random};
+    double v = kt_random_normal(&r);
+    g->random = r.state;
+    return v;
 }
 
 int64_t kn_gen_below(kn_gen *g, int64_t n) {
@@ -119,63 +118,12 @@ int64_t kn_gen_below(kn_gen *g, int64_t n) {
 /* ---- elements ------------------------------------------------------------------------------------------------------
  */
 
-static uint16_t to_bf16(double v) {
-    float f = (float)v;
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    if (isnan(f)) return 0x7FC0;
-    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
-static uint16_t to_f16(double v) {
-    uint16_t sign = signbit(v) ? 0x8000 : 0;
-    double a = fabs(v);
-    if (isnan(v)) return 0x7E00;
-    if (a >= 65520) return sign | 0x7C00;
-    int exponent = a < 0x1p-14 ? -14 : ilogb(a);
-    uint32_t steps = (uint32_t)nearbyint(ldexp(a, 10 - exponent)); /* 1024 .. 2048 for normal numbers */
-    return (uint16_t)(sign | (((uint32_t)(exponent + 14) << 10) + steps));
-}
-
-static void store(kn_dtype t, void *p, double v) {
-    uint16_t u16;
-    float f32;
-    int32_t i32;
-    int64_t i64;
-    switch (t) {
-    case KN_BF16:
-        u16 = to_bf16(v);
-        memcpy(p, &u16, sizeof u16);
-        return;
-    case KN_F16:
-        u16 = to_f16(v);
-        memcpy(p, &u16, sizeof u16);
-        return;
-    case KN_F32:
-        f32 = (float)v;
-        memcpy(p, &f32, sizeof f32);
-        return;
-    case KN_F64: memcpy(p, &v, sizeof v); return;
-    case KN_I32:
-        i32 = (int32_t)v;
-        memcpy(p, &i32, sizeof i32);
-        return;
-    case KN_I64:
-        i64 = (int64_t)v;
-        memcpy(p, &i64, sizeof i64);
-        return;
-    default: *(uint8_t *)p = (uint8_t)v;
-    }
-}
-
 double kn_gen_get(const kn_gen *g, int arg, int64_t linear) {
-    const kn_tensor *t = &g->call.tensor[arg];
-    return kn_ref_load(t, kn_ref_offset(t, linear));
+    return kt_problem_get(&g->tensor[arg], linear);
 }
 
 void kn_gen_put(kn_gen *g, int arg, int64_t linear, double value) {
-    const kn_tensor *t = &g->call.tensor[arg];
-    store(t->dtype, (char *)t->data + kn_ref_offset(t, linear) * (int64_t)kn_dtype_size(t->dtype), value);
+    kt_problem_put(&g->tensor[arg], linear, value);
 }
 
 int64_t kn_gen_elements(const kn_gen *g, int arg) {
@@ -310,6 +258,20 @@ kn_status kn_gen_op(const char *name, kn_op *out) {
     return KN_OK;
 }
 
+static kn_status fill(kn_gen *g) {
+    kt_problem p = {.op = g->config.op, .options = &g->config.options, .random = {g->random}};
+    p.scale = g->config.scale;
+    p.ids = g->config.skew ? KT_IDS_SKEWED : KT_IDS_UNIFORM;
+    p.skip_percent = g->config.skip_percent;
+    p.training = g->config.training != 0;
+    for (char letter = 'A'; letter <= 'Z'; letter++) p.size[letter - 'A'] = letter_size(&g->config, letter);
+    for (int i = 0; i < g->op.n_args - g->op.n_outputs; i++) p.tensor[i] = g->args[i];
+    const char *error = kt_problem_fill(&p);
+    g->random = p.random.state;
+    KN_REQUIRE(!error, KN_E_ARG, "%s: %s", g->config.op, error);
+    return KN_OK;
+}
+
 static kn_status set_up(kn_gen *g) {
     KN_TRY(kn_gen_op(g->config.op, &g->op));
     g->config.options.common.struct_size = g->op.options_size;
@@ -331,7 +293,7 @@ static kn_status set_up(kn_gen *g) {
         int64_t n = accumulate && g->args[arg] ? kn_gen_elements(g, arg) : 0;
         for (int64_t e = 0; e < n; e++) kn_gen_put(g, arg, e, kn_gen_normal(g));
     }
-    return kn_gen_fill(g);
+    return fill(g);
 }
 
 kn_status kn_gen_make(const kn_gen_config *config, kn_gen **out) {

@@ -101,7 +101,4 @@ double kn_gen_uniform(kn_gen *g);
 double kn_gen_normal(kn_gen *g);
 int64_t kn_gen_below(kn_gen *g, int64_t n);
 
-/* problem_gen_fill.c */
-kn_status kn_gen_fill(kn_gen *g);
-
 #endif

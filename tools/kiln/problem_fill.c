@@ -124,7 +124,7 @@ static void fill_offsets(kt_problem *p, const char *name, int64_t groups, int64_
     for (int64_t i = 1; i <= groups; i++) {
         int64_t left = rows - at, part = 2 * left / (groups - i + 1);
         if (part > left) part = left;
-        if (i == groups || p->ids == KT_IDS_SKEWED)
+        if (i == groups)
             at = rows;
         else if (p->ids != KT_IDS_LAST && kt_random_below(&p->random, 4) && part > 0)
             at += kt_random_below(&p->random, part + 1);
@@ -142,8 +142,6 @@ static const char *fill_load_balance(kt_problem *p) {
     fill(p, "grad_expert_mask", s);
     fill_constant(p, "grad_load_balance_loss", s * (double)size_of(p, 'B') * (double)size_of(p, 'K') * 0.75);
     fill_constant(p, "topk_idx", 0);
-    fill_constant(p, "expert_mask", 0);
-    fill_constant(p, "tokens_per_expert", 0);
     fill_constant(p, "training", p->training);
     if (!find(p, "topk_idx")) options->top_k = (int32_t)size_of(p, 'K');
     return NULL;
