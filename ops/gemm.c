@@ -7,9 +7,8 @@
 #include <string.h>
 
 int64_t kn_gemm_tile_m(const kn_gemm *g, const kn_problem *p, const kn_target *target) {
-    (void)p;
     (void)target;
-    return kn_gemm_portable_tile(g).bm;
+    return kn_gemm_portable_tile(g, p->generic).bm;
 }
 
 int64_t kn_gemm_tile_map_entries(int64_t rows, int64_t n_groups, int64_t tile_m) {
@@ -99,7 +98,7 @@ void kn_gemm_emit_tile_map(kn_program_builder *b, const kn_gemm *g, const kn_pro
 
 /* One product on the only path that makes it. */
 static void emit_portable(kn_program_builder *b, const kn_gemm *g, const kn_problem *p, const char *reason) {
-    kn_gemm_tile t = kn_gemm_portable_tile(g);
+    kn_gemm_tile t = kn_gemm_portable_tile(g, p->generic);
     char tile[KN_GEMM_NAME_CAP];
     snprintf(tile, sizeof tile, "mma-%dx%d", (int)t.bm, (int)t.bn);
     kn_gemm_explain_only(b, g, "mma", tile, reason);

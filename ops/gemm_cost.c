@@ -216,24 +216,16 @@ kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_d
     return choose(g, n, facts, n == 1 ? kn_gemm_depth_parts(g[0]) : 1);
 }
 
-/* The number of tokens that a generic kernel is planned for: one of two, so that a layer has few kernels. A deep
- * product has its depth in parts where tokens are few: that alone tells its two kernels apart. Depth hardly matters to
- * a tile. */
-static int64_t planned_tokens(const kn_gemm *g, int parts) {
-    bool few = k_blocks(g) < DEEP ? g->m <= FEW_TOKENS : parts > 1;
-    return g->m_is_tokens && few ? SOME_TOKENS : MANY_TOKENS;
-}
-
 kn_gemm_candidate kn_gemm_sm90_choose_generic(const kn_gemm *const *g, int n, const kn_device_facts *facts) {
     kn_gemm sized[KN_GEMM_SM90_MAX_PRODUCTS];
     const kn_gemm *list[KN_GEMM_SM90_MAX_PRODUCTS];
     int parts = n == 1 ? kn_gemm_depth_parts(g[0]) : 1;
     for (int i = 0; i < n; i++) {
-        int64_t tokens = planned_tokens(g[i], parts);
         sized[i] = *g[i];
         list[i] = &sized[i];
-        if (g[i]->m_is_tokens) sized[i].m = tokens;
-        for (int s = 0; g[i]->k_is_tokens && s < g[i]->n_segments; s++) sized[i].segment[s].k = tokens;
+        if (g[i]->m_is_tokens) sized[i].m = kn_gemm_is_for_few(g[i]) ? SOME_TOKENS : MANY_TOKENS;
+        /* Depth hardly matters to a tile. */
+        for (int s = 0; g[i]->k_is_tokens && s < g[i]->n_segments; s++) sized[i].segment[s].k = MANY_TOKENS;
     }
     return choose(list, n, facts, parts);
 }
@@ -241,12 +233,20 @@ kn_gemm_candidate kn_gemm_sm90_choose_generic(const kn_gemm *const *g, int n, co
 /* The machine by which it is decided, so that no other machine's sums differ: an H200. */
 static const kn_device_facts reference = {.multiprocessors = 132, .smem_per_block = 232448};
 
-int kn_gemm_depth_parts(const kn_gemm *g) {
+static bool may_have_parts(const kn_gemm *g) {
     const kn_gemm_operand *a = &g->segment[0].a, *b = &g->segment[0].b;
+    return g->group == KN_GROUP_NONE && g->gather_dtype == KN_DTYPE_NONE && !g->k_is_tokens && !g->promote &&
+           g->a_split == 1 && g->b_split == 1 && a->dtype != KN_F32 && b->dtype == a->dtype && k_blocks(g) >= DEEP;
+}
+
+int kn_gemm_depth_parts(const kn_gemm *g) {
     kn_gemm_candidate best;
-    if (g->group != KN_GROUP_NONE || g->gather_dtype != KN_DTYPE_NONE || g->k_is_tokens || g->promote) return 1;
-    if (g->a_split != 1 || g->b_split != 1 || a->dtype == KN_F32 || b->dtype != a->dtype) return 1;
-    if (g->m == 0 || g->n == 0 || k_blocks(g) < DEEP) return 1;
+    if (g->m == 0 || g->n == 0 || !may_have_parts(g)) return 1;
     double whole = cheapest(&g, 1, &reference, 1, &best), halves = cheapest(&g, 1, &reference, 2, &best);
     return halves > 0 && (whole < 0 || halves < WORTH_IT * whole) ? 2 : 1;
+}
+
+bool kn_gemm_is_for_few(const kn_gemm *g) {
+    if (may_have_parts(g)) return kn_gemm_depth_parts(g) > 1;
+    return (g->group == KN_GROUP_M && g->n_groups > 0 ? kn_ceil_div(g->m, g->n_groups) : g->m) <= FEW_TOKENS;
 }

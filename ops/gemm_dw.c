@@ -43,7 +43,7 @@ static int64_t items_of(const kn_gemm *const *g, int n, int64_t bn, int64_t walk
     return items * g[0]->n_groups;
 }
 
-static dw_plan choose(const kn_gemm *const *g, int n, const kn_device_facts *facts) {
+static dw_plan choose(const kn_gemm *const *g, int n, bool generic, const kn_device_facts *facts) {
     dw_plan c = {.bn = 64, .walk = WALK};
     for (int i = 0; i < n; i++) {
         while (c.bn < 256 && c.bn < g[i]->n) c.bn *= 2;
@@ -54,6 +54,7 @@ static dw_plan choose(const kn_gemm *const *g, int n, const kn_device_facts *fac
     double mean = (double)g[0]->segment[0].k / (double)g[0]->n_groups;
     int64_t blocks = (int64_t)ceil((mean + 3 * sqrt(mean)) / (double)BK) + 1;
     c.slots = blocks < MIN_SLOTS ? MIN_SLOTS : (blocks > MAX_SLOTS ? MAX_SLOTS : blocks);
+    if (generic) c.slots = MAX_SLOTS; /* one kernel for all numbers of rows */
     /* Added to, 16-bit numbers must be read: a bulk copy would round what it adds first. */
     c.bulk = g[0]->d.dtype == KN_F32 || !g[0]->accumulate;
     int64_t piece = c.bn < 128 ? c.bn : 128, size = kn_dtype_size(g[0]->d.dtype);
@@ -102,7 +103,7 @@ static void fill_params(kn_params *params, const dw_plan *c, const kn_gemm *cons
 
 void kn_gemm_dw_emit(kn_program_builder *b, const kn_gemm *const *g, int n, const kn_problem *p,
                      const kn_device_facts *facts) {
-    dw_plan c = choose(g, n, facts);
+    dw_plan c = choose(g, n, p->generic, facts);
     int64_t items = items_of(g, n, c.bn, c.walk), sms = facts->multiprocessors ? facts->multiprocessors : 1;
     if (p->sm_limit && p->sm_limit < sms) sms = p->sm_limit;
     if (items > INT32_MAX) {

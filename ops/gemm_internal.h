@@ -8,11 +8,16 @@ static inline int64_t kn_ceil_div(int64_t a, int64_t b) {
     return a / b + (a % b != 0);
 }
 
+/* Generic kernels are planned for one of two numbers of tokens, so that a layer has few of them. Is this call's kernel
+ * the one for few? A product whose depth may be in parts has it so where tokens are few: that alone tells its two
+ * kernels apart. */
+bool kn_gemm_is_for_few(const kn_gemm *g);
+
 /* Tile of the portable kernel: a pure function of the product's sizes. */
 typedef struct kn_gemm_tile {
     int64_t bm, bn, warps_m, warps_n;
 } kn_gemm_tile;
-kn_gemm_tile kn_gemm_portable_tile(const kn_gemm *g);
+kn_gemm_tile kn_gemm_portable_tile(const kn_gemm *g, bool generic);
 void kn_gemm_portable_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p);
 
 /* In how many parts a product's depth is summed up, 1 or 2: of its k blocks (64 deep, those of all segments behind each

@@ -8,9 +8,10 @@
 
 enum { K_TILE = 32, PROMOTE_K = 256 };
 
-kn_gemm_tile kn_gemm_portable_tile(const kn_gemm *g) {
+kn_gemm_tile kn_gemm_portable_tile(const kn_gemm *g, bool generic) {
     bool split = g->a_split > 1 || g->b_split > 1;
     int64_t m = g->group == KN_GROUP_M ? kn_ceil_div(g->m, g->n_groups ? g->n_groups : 1) : g->m;
+    if (generic && g->m_is_tokens) m = kn_gemm_is_for_few(g) ? 64 : 128;
     if (m >= 128 && g->n >= 128 && !split) return (kn_gemm_tile){128, 128, 2, 4};
     kn_gemm_tile t = {m > 32 ? 64 : 32, g->n > 32 ? 64 : 32, 2, 2};
     return t;
@@ -103,7 +104,7 @@ static void fill_params(const kn_gemm *g, const kn_problem *p, const kn_gemm_til
 }
 
 void kn_gemm_portable_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p) {
-    kn_gemm_tile t = kn_gemm_portable_tile(g);
+    kn_gemm_tile t = kn_gemm_portable_tile(g, p->generic);
     int64_t tiles_m =
         g->group == KN_GROUP_M ? kn_gemm_tile_map_entries(g->m, g->n_groups, t.bm) : kn_ceil_div(g->m, t.bm);
     int64_t tiles_n = kn_ceil_div(g->n, t.bn);
