@@ -13,7 +13,7 @@ typedef struct kn_gemm_rs {
     bool fp32;         /* the weights are fp32 */
     int64_t low_bytes; /* products 3: the tokens' lo parts lie this far behind their hi parts */
     bool scaled;       /* fp32 weights become f16, scaled row by row; the tokens are f16 with scales of their own */
-    int64_t scales;    /* scaled: where in the workspace lie two f32 a row of tokens that undo its scale */
+    int64_t scales;    /* scaled: where in the workspace lie two bf16 a row of tokens, whose product undoes its scale */
 } kn_gemm_rs;
 
 /** Rows of a tile for `rows` rows in `groups` groups, each padded to a multiple of `pad`. */

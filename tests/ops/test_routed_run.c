@@ -549,6 +549,36 @@ START_TEST(repeats_and_kinds_of_kernel_agree_to_the_bit) {
 }
 END_TEST
 
+/* Whatever the workspace holds before a call has no part in its results. */
+START_TEST(the_workspace_may_hold_anything) {
+    kiln_context *ctx = open_context(KILN_SHAPES_DEFAULT, KILN_PATH_DEFAULT);
+    int32_t type, id;
+    ck_assert_ok(kiln_context_device(ctx, &type, &id));
+    for (int i = 0; i < 6 && type == 1; i++) { /* on a GPU: test_routed_gpu.c */
+        kn_gen_config c = routed_config(37, 64, 72, 5, 2);
+        c.dtype = i & 1 ? KN_BF16 : KN_F32;
+        c.options.routed.weight_on = i & 2 ? KILN_WEIGHT_ON_INPUT : KILN_WEIGHT_ON_OUTPUT;
+        if (i > 3) c.options.routed.math = KILN_MATH_ACCURATE;
+        kn_gen *g;
+        uint64_t bytes;
+        char *memory, *workspace;
+        ck_assert_ok(kn_gen_make(&c, &g));
+        kiln_common_options *common = &g->config.options.common;
+        common->struct_size = sizeof g->config.options.routed;
+        ck_assert_ok(kiln_workspace_size(ctx, c.op, g->args, N_ARGS, common, &bytes));
+        ck_assert_ok(KN_NEW(&memory, bytes + 256, "a workspace"));
+        workspace = memory + (256 - (uintptr_t)memory % 256);
+        memset(workspace, 0xff, bytes);
+        common->workspace = workspace;
+        common->workspace_bytes = bytes;
+        run_and_check(g, ctx, "poisoned workspace");
+        kn_gen_free(g);
+        kn_free(memory);
+    }
+    ck_assert_ok(kiln_context_destroy(ctx));
+}
+END_TEST
+
 /* Weight gradients that are added to: 256 and then 1 is 257, and an expert without tokens keeps its bits. */
 START_TEST(gradients_accumulate_in_fp32) {
     open_both();
@@ -594,6 +624,7 @@ int main(void) {
     tcase_add_test(t, scales_follow_the_numbers);
     tcase_add_test(t, fused_and_interleaved_weights);
     tcase_add_test(t, repeats_and_kinds_of_kernel_agree_to_the_bit);
+    tcase_add_test(t, the_workspace_may_hold_anything);
     tcase_add_test(t, gradients_accumulate_in_fp32);
     suite_add_tcase(s, t);
     return kn_run_suite(s);
