@@ -18,7 +18,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_E = 8192, MAX_K = 256, MAX_ROWS = INT_MAX - (1 << 20), MAX_COLUMNS = 1 << 28, THREADS = 256 };
+enum {
+    MAX_E = 8192,
+    MAX_K = 256,
+    MAX_ROWS = INT_MAX - (1 << 20),
+    MAX_COLUMNS = 1 << 28,
+    MASK_ROWS = 8 /* of a block */
+};
 
 /* ---- checks --------------------------------------------------------------------------------------------------------
  */
@@ -107,7 +113,9 @@ static void decide(kn_router *r) {
         r->dz_at = kn_add_workspace(r->builder, rows * (uint64_t)r->dz_ld * kn_dtype_size(r->dz));
     r->rest = r->fine && input == KN_BF16 && (r->hidden_out || r->weight_out);
     /* The bias is a sum over all tokens of terms of both signs: of dz before it is rounded. */
-    r->whole = r->bias_out && !r->fine;
+    r->parts = r->bias_out && r->fused && !r->formed;
+    r->whole = r->bias_out && !r->fine && !r->fused;
+    if (r->parts) r->parts_at = kn_add_workspace(r->builder, (uint64_t)(r->experts * kn_router_bias_parts(r)) * 4);
     if (r->rest || r->whole) r->rest_at = kn_add_workspace(r->builder, rows * (uint64_t)r->dz_ld * 4);
     if (kn_router_masks_rows(r))
         r->rows_at = kn_add_workspace(r->builder, rows * (uint64_t)r->rows_ld * kn_dtype_size(input));
@@ -122,9 +130,10 @@ static void emit_dlogits(const kn_router *r) {
     kn_params_set_name(params, "DZ_T", r->dz == KN_DTYPE_NONE ? "none" : kn_dtype_name(r->dz));
     kn_params_set(params, "DZ_LD", r->dz == KN_DTYPE_NONE ? 0 : r->dz_ld);
     kn_params_set(params, "REST", r->whole ? 2 : r->rest);
+    kn_params_set(params, "PARTS", r->parts);
     kn_router_logits_params(r, params);
     kn_params_set(params, "DEPENDENT", kn_router_dependent(r));
-    int64_t groups = THREADS / kn_router_lanes(r->experts);
+    int64_t groups = KN_ROUTER_DLOGITS_THREADS / kn_router_lanes(r->experts);
     kn_launch_spec *l = kn_add_launch(r->builder, kernel, (uint32_t)kn_router_ceil_div(r->tokens, groups), 1, 1);
     l->dependent = kn_router_dependent(r);
     kn_router_bind_token(p, l);
@@ -135,6 +144,11 @@ static void emit_dlogits(const kn_router *r) {
     }
     if (r->rest || r->whole) {
         kn_bind_workspace(l, r->rest_at);
+    } else {
+        kn_bind_i64(l, 0);
+    }
+    if (r->parts) {
+        kn_bind_workspace(l, r->parts_at);
     } else {
         kn_bind_i64(l, 0);
     }
@@ -154,7 +168,7 @@ static void emit_mask_rows(const kn_router *r) {
     kn_params_set(params, "ROWS", r->p->generic ? -1 : r->tokens);
     kn_params_set(params, "VEC", vec);
     kn_params_set(params, "DEPENDENT", kn_router_dependent(r));
-    kn_launch_spec *l = kn_add_launch(r->builder, kernel, (uint32_t)kn_router_ceil_div(r->tokens, THREADS / 32), 1, 1);
+    kn_launch_spec *l = kn_add_launch(r->builder, kernel, (uint32_t)kn_router_ceil_div(r->tokens, MASK_ROWS), 1, 1);
     l->dependent = kn_router_dependent(r);
     kn_bind_tensor(l, KN_ROUTER_HIDDEN, 0);
     kn_bind_stride(l, KN_ROUTER_HIDDEN, 0);
@@ -195,7 +209,8 @@ kn_status kn_router_plan(const kn_problem *p, const kn_device_facts *facts, cons
         if (r.weight_out && (r.tokens > 0 || !kn_router_accumulates(p, KN_ROUTER_OUT_GATE_WEIGHT)))
             kn_router_emit_dw(&r);
     }
-    if (r.bias_out && (r.tokens > 0 || !kn_router_accumulates(p, KN_ROUTER_OUT_GATE_BIAS))) kn_router_emit_bias(&r);
+    if (r.bias_out && !r.fused && (r.tokens > 0 || !kn_router_accumulates(p, KN_ROUTER_OUT_GATE_BIAS)))
+        kn_router_emit_bias(&r);
     size_t used = strlen(out->note);
     snprintf(out->note + used, sizeof out->note - used,
              "%" PRId64 " threads a token, dz in workspace as %s, %u launches", kn_router_lanes(r.experts),

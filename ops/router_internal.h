@@ -35,6 +35,8 @@ enum {
     KN_ROUTER_SCALING
 };
 
+enum { KN_ROUTER_DLOGITS_THREADS = 256 /* of a block of router_dlogits */ };
+
 static inline bool kn_router_has(const kn_problem *p, int arg) {
     return p->dtype[arg] != KN_DTYPE_NONE;
 }
@@ -52,14 +54,16 @@ typedef struct kn_router {
     bool fused;                      /* both products by the fused kernel */
     bool formed;                     /* which forms dz too */
     bool hidden_out, weight_out, bias_out, logits_out;
-    bool fine;       /* dz stays fp32 into the products */
-    kn_dtype dz;     /* type of dz in workspace; KN_DTYPE_NONE: nothing needs it */
-    int64_t dz_ld;   /* elements from row to row */
-    int64_t dz_at;   /* workspace */
-    bool rest;       /* what two bf16 parts of an fp32 dz leave over is a third part of the products */
-    bool whole;      /* dz before it is rounded is wanted beside it */
-    int64_t rest_at; /* workspace, as dz: either of these */
-    int64_t rows_at; /* workspace: hidden_states without masked rows, if there is a mask */
+    bool fine;        /* dz stays fp32 into the products */
+    kn_dtype dz;      /* type of dz in workspace; KN_DTYPE_NONE: nothing needs it */
+    int64_t dz_ld;    /* elements from row to row */
+    int64_t dz_at;    /* workspace */
+    bool rest;        /* what two bf16 parts of an fp32 dz leave over is a third part of the products */
+    bool whole;       /* dz before it is rounded is wanted beside it */
+    bool parts;       /* the dlogits kernel leaves partial sums of grad_gate_bias */
+    int64_t parts_at; /* workspace: [E, parts] */
+    int64_t rest_at;  /* workspace, as dz: either of these */
+    int64_t rows_at;  /* workspace: hidden_states without masked rows, if there is a mask */
     int64_t rows_ld;
 } kn_router;
 
@@ -84,6 +88,11 @@ void kn_router_bind_token(const kn_problem *p, kn_launch_spec *l);
 
 /* The parameters of grad_logits beside them. */
 void kn_router_logits_params(const kn_router *r, kn_params *params);
+
+/* Partial sums of grad_gate_bias that the dlogits kernel leaves of each expert: one a block. */
+static inline int64_t kn_router_bias_parts(const kn_router *r) {
+    return kn_router_ceil_div(r->tokens, KN_ROUTER_DLOGITS_THREADS / kn_router_lanes(r->experts));
+}
 
 /* Whether the fused kernel can make both products, whether it forms dz too (else: from workspace), and its launch. */
 bool kn_router_fused_fits(const kn_router *r);

@@ -144,9 +144,9 @@ START_TEST(one_launch_for_few_tokens_then_two) {
     for (int64_t t = 96; t <= 65536; t *= 2) {
         kn_problem p = problem(t, 2048, 128, 8, BENCHMARK, KN_BF16);
         kn_program *program = plan(&p, "sm_90a");
-        uses(program, t <= 192 ? one : two);
+        uses(program, t <= 2048 ? one : two);
         for (uint32_t i = 0; i < program->n_launches; i++) ck_assert(program->launch[i].dependent);
-        ck_assert_uint_eq(program->workspace_bytes > 0, t > 192);
+        ck_assert_uint_eq(program->workspace_bytes > 0, t > 2048);
         kn_free(program);
     }
 }
@@ -157,8 +157,6 @@ START_TEST(what_does_not_fit_takes_products_of_its_own) {
     static const char *const fp32[] = {"router_dlogits.ptxt", "gemm_f32.ptxt", "gemm_f32.ptxt", NULL};
     static const char *const masked[] = {"router_dlogits.ptxt", "mask_rows.ptxt", "gemm_sm80.ptxt", "gemm_sm90.ptxt",
                                          NULL};
-    static const char *const sums[] = {"router_dlogits.ptxt", "router_fused.ptxt", "column_sums.ptxt",
-                                       "column_sums.ptxt", NULL};
     kn_problem p = problem(1000, 2048, 128, 8, BENCHMARK, KN_BF16);
     kn_program *program = plan(&p, "sm_80");
     uses(program, portable);
@@ -175,10 +173,21 @@ START_TEST(what_does_not_fit_takes_products_of_its_own) {
     program = plan(&p, "sm_90a");
     uses(program, masked);
     kn_free(program);
-    p = problem(1000, 2048, 128, 8, BENCHMARK & ~bit(OUT_BIAS), KN_BF16);
-    program = plan(&p, "sm_90a");
-    uses(program, sums);
-    kn_free(program);
+}
+END_TEST
+
+/* Neither grad_gate_bias nor grad_logits adds a launch, and the models' numbers of experts and slots fit. */
+START_TEST(other_outputs_add_no_launch) {
+    static const int64_t sizes[][3] = {{2048, 128, 8}, {4096, 8, 2},   {7168, 256, 8},
+                                       {2048, 64, 6},  {5120, 160, 6}, {2048, 128, 16}};
+    for (int64_t t = 2048; t <= 2049; t++) {
+        for (int i = 0; i < 6; i++) {
+            kn_problem p = problem(t, sizes[i][0], sizes[i][1], sizes[i][2], bit(TOKEN_MASK), KN_BF16);
+            kn_program *program = plan(&p, "sm_90a");
+            ck_assert_uint_eq(program->n_launches, t <= 2048 ? 1 : 2);
+            kn_free(program);
+        }
+    }
 }
 END_TEST
 
@@ -255,8 +264,20 @@ static void assemble_all(const kn_program *program, const char *target, bool ass
         size_t len;
         kn_asm_report report = {0};
         if (assemble) ck_assert_ok(kn_nvjitlink_assemble(&x, &cubin, &len, &report));
-        ck_assert_msg(report.spill_stores + report.spill_loads + report.stack + report.remarks == 0,
-                      "%s: %s spills, or %s", target, x.meta.entry, "the assembler remarks on it");
+        bool good = report.spill_stores + report.spill_loads + report.stack + report.remarks == 0;
+        if (!good && getenv("KN_SHOW")) {
+            printf("%s: %u registers, %u bytes spilled;", x.meta.entry, report.registers, report.spill_stores);
+            for (int n = 0; n < k->params.count; n++) {
+                const kn_param *q = &k->params.item[n];
+                if (q->is_name)
+                    printf(" %s=%s", q->name, q->text);
+                else
+                    printf(" %s=%lld", q->name, (long long)q->value);
+            }
+            printf("\n");
+        }
+        ck_assert_msg(good || getenv("KN_SHOW"), "%s: %s spills, or %s", target, x.meta.entry,
+                      "the assembler remarks on it");
         kn_free(cubin);
         kn_expansion_free(&x);
     }
@@ -291,6 +312,38 @@ START_TEST(every_kind_of_kernel_assembles) {
 }
 END_TEST
 
+/* The kernel that forms dz has its threads' registers shared out by the planner: whatever it must compute, none spills.
+ */
+START_TEST(formed_kernels_do_not_spill) {
+    static const int64_t experts[] = {8, 24, 64, 72, 128, 136, 192, 256}, hidden[] = {64, 72, 640, 2048, 4096, 7168};
+    static const kn_dtype types[] = {KN_BF16, KN_F16};
+    const kn_assembler_id *assembler;
+    if (kn_nvjitlink_id(&assembler) != KN_OK) return;
+    uint64_t random = 1;
+    for (int i = 0; i < (getenv("KN_LONG") ? 400 : 8); i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        uint32_t r = (uint32_t)(random >> 32);
+        int64_t e = experts[r % 8], k = (r >> 3) % 3 == 0 ? 2 * (e <= 128 ? 8 : 16) : (r >> 3) % 3 == 1 ? 8 : 1;
+        int score = (int)(r >> 6 & 3);
+        uint64_t absent = (uint64_t)(r >> 8) & (OPTIONAL | OUTPUTS) & ~bit(OUT_WEIGHT);
+        absent |= bit(TOKEN_MASK) | (r >> 28 & 1 ? bit(AUX_ROW) : 0);
+        if (score == KILN_SCORE_SOFTMAX_SELECTED) absent |= bit(AUX) | bit(AUX_ROW);
+        kn_problem p = problem(1000, hidden[r % 6], e, k < e ? k : e, absent, types[r >> 29 & 1]);
+        p.option[0] = score;
+        p.option[1] = r >> 12 & 3;
+        p.option[2] = r >> 30 & 1;
+        p.generic = (uint8_t)(r >> 31);
+        p.accumulate = r >> 5 & 15;
+        for (int a = 0; a < N_ARGS; a++)
+            p.align_log2[a] = (uint8_t)(a != HIDDEN && a != GATE_WEIGHT && r >> 27 & 1 ? 1 : 7);
+        kn_program *program = plan(&p, "sm_90a");
+        ck_assert_uint_eq(program->n_launches, 1);
+        assemble_all(program, "sm_90a", true);
+        kn_free(program);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("ops/router");
     TCase *t = tcase_create("plan");
@@ -300,10 +353,12 @@ int main(void) {
     tcase_add_test(t, numbers_must_be_floats);
     tcase_add_test(t, one_launch_for_few_tokens_then_two);
     tcase_add_test(t, what_does_not_fit_takes_products_of_its_own);
+    tcase_add_test(t, other_outputs_add_no_launch);
     tcase_add_test(t, no_device_changes_the_split);
     tcase_add_test(t, generic_kernels_do_not_know_the_tokens);
     tcase_add_test(t, nothing_wanted_is_no_launch);
     tcase_add_test(t, every_kind_of_kernel_assembles);
+    tcase_add_test(t, formed_kernels_do_not_spill);
     suite_add_tcase(s, t);
     return kn_run_suite(s);
 }
