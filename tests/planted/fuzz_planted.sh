@@ -61,6 +61,31 @@ while IFS='|' read -r fault op sizes; do
     done
 done <<<"$table"
 
+# A finding becomes small, and its file shows it again: to fuzz, with its layout, and to run.
+expect() { # expect CODE WHAT COMMAND...
+    local wanted=$1 what=$2 code=0
+    shift 2
+    "$@" > "$out/text" 2>&1 || code=$?
+    [ $code -eq "$wanted" ] && return
+    echo "$what: exit code $code, expected $wanted"
+    cat "$out/text"
+    bad=$((bad + 1))
+}
+export KILN_PLANTED_FAULT=shifted_columns
+expect 1 "fuzz with shifted_columns" "$kiln" fuzz gemm --seed 7 --cases 20 --findings 1 --work 3e5 -o "$out" --library "$library" --json
+file=$(sed -n 's/.*"file": "\(.*\)".*/\1/p' "$out/text")
+elements=1
+for size in $(grep -A12 '"shrunk"' "$out/text" | sed -n 's/.*"[MN]": \([0-9]*\).*/\1/p'); do elements=$((elements * size)); done
+if [ $elements -gt 64 ] || [ -z "$file" ]; then
+    echo "the smallest case has $elements elements"
+    bad=$((bad + 1))
+fi
+expect 1 "replay with the fault" "$kiln" fuzz --replay "$file" --library "$library"
+expect 1 "run with the fault" "$kiln" run "$file" --check --device sim --library "$library"
+unset KILN_PLANTED_FAULT
+expect 0 "replay without the fault" "$kiln" fuzz --replay "$file" --library "$library"
+expect 0 "run without the fault" "$kiln" run "$file" --check --device sim --library "$library"
+
 # What has no fault passes.
 for op in $(sed 's/.*| *\([a-z_]*\) *|.*/\1/' <<<"$table" | sort -u); do
     if ! "$kiln" fuzz "$op" --cases 3 --work 3e5 --library "$library" -o "$out" > "$out/clean" 2>&1; then
