@@ -83,15 +83,14 @@ static void add_candidate(kn_buf *out, const kn_gemm_ranked *r, const kn_gemm *g
 }
 
 static void explain(kn_buf *out, const kn_gemm *const *g, int n, const kn_device_facts *facts, const char *key,
-                    const kn_gemm_candidate *chosen, bool tuned) {
+                    const kn_gemm_candidate *chosen, const char *by) {
     kn_gemm_ranked all[KN_GEMM_MAX_CANDIDATES];
     int count = kn_gemm_sm90_candidates(g, n, facts, all);
     char name[KN_GEMM_NAME_CAP];
     qsort(all, (size_t)count, sizeof *all, by_cost);
     kn_gemm_candidate_name(chosen, name);
     begin(out, g, n, "wgmma");
-    kn_buf_addf(out, ",\"key\":\"%s\",\"chosen\":\"%s\",\"by\":\"%s\",\"candidates\":[", key, name,
-                tuned ? "tuning" : "cost");
+    kn_buf_addf(out, ",\"key\":\"%s\",\"chosen\":\"%s\",\"by\":\"%s\",\"candidates\":[", key, name, by);
     for (int i = 0; i < count; i++) {
         if (i) kn_buf_add_char(out, ',');
         add_candidate(out, &all[i], g[0], facts);
@@ -130,18 +129,18 @@ static kn_status named(const kn_gemm *const *g, int n, const kn_device_facts *fa
                    count);
 }
 
-kn_gemm_candidate kn_gemm_sm90_pick(kn_program_builder *b, const kn_gemm *const *g, int n,
+kn_gemm_candidate kn_gemm_sm90_pick(kn_program_builder *b, const kn_gemm *const *g, int n, bool generic,
                                     const kn_device_facts *facts) {
-    kn_gemm_candidate c = kn_gemm_sm90_choose(g, n, facts);
+    kn_gemm_candidate c = generic ? kn_gemm_sm90_choose_generic(g, n, facts) : kn_gemm_sm90_choose(g, n, facts);
     if (b->status != KN_OK || (!facts->tuning && !b->program->explain)) return c;
     kn_buf key;
     kn_buf_init(&key, KEY_CAP);
     kn_gemm_sm90_key(g, n, &key);
     b->status = kn_buf_status(&key);
-    const char *tuned = b->status == KN_OK ? kn_tuning_find(facts->tuning, key.data) : NULL;
+    const char *tuned = b->status == KN_OK && !generic ? kn_tuning_find(facts->tuning, key.data) : NULL;
     if (tuned) b->status = named(g, n, facts, key.data, tuned, &c);
     if (b->status == KN_OK && b->program->explain)
-        explain(b->program->explain, g, n, facts, key.data, &c, tuned != NULL);
+        explain(b->program->explain, g, n, facts, key.data, &c, tuned ? "tuning" : generic ? "generic" : "cost");
     kn_buf_free(&key);
     return c;
 }

@@ -15,8 +15,9 @@ enum { KN_GEMM_NAME_CAP = 48 };
 void kn_gemm_candidate_name(const kn_gemm_candidate *c, char out[KN_GEMM_NAME_CAP]);
 void kn_gemm_sm90_key(const kn_gemm *const *g, int n, kn_buf *out);
 
-/** The candidate for these products in one launch; explains itself if the program wants it. Fails in the builder. */
-kn_gemm_candidate kn_gemm_sm90_pick(kn_program_builder *b, const kn_gemm *const *g, int n,
+/** The candidate for these products in one launch; explains itself if the program wants it. Fails in the builder. What
+ * was measured for these sizes says nothing about a generic kernel, which serves others too. */
+kn_gemm_candidate kn_gemm_sm90_pick(kn_program_builder *b, const kn_gemm *const *g, int n, bool generic,
                                     const kn_device_facts *facts);
 /** Explain a product that is made in the only way there is: `path` with a tile named `tile`. */
 void kn_gemm_explain_only(kn_program_builder *b, const kn_gemm *g, const char *path, const char *tile,

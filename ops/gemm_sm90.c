@@ -59,7 +59,7 @@ static const char *operands_refusal(const kn_gemm *q, const kn_gemm_operand *a, 
 }
 
 const char *kn_gemm_sm90_refusal(const kn_gemm *const *g, int n, const kn_problem *p, const kn_target *target) {
-    static const char *const epilogues[] = {"store", "swiglu_backward", "row_swiglu_backward", "scatter_rows", NULL};
+    static const char *const epilogues[] = {"store", "row_swiglu_backward", "scatter_rows", NULL};
     const kn_gemm_operand *a = &g[0]->segment[0].a, *b = &g[0]->segment[0].b;
     if (!target->wgmma) return "the target has no wgmma";
     if (p->portable) return "portable kernels are asked for";
@@ -159,7 +159,7 @@ void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, co
                        const kn_device_facts *facts) {
     int64_t sms = facts->multiprocessors ? facts->multiprocessors : 1;
     /* A limit on the grid must not change the tile: it is planned for the whole device. */
-    kn_gemm_candidate c = p->generic ? kn_gemm_sm90_choose_generic(g, n, facts) : kn_gemm_sm90_pick(b, g, n, facts);
+    kn_gemm_candidate c = kn_gemm_sm90_pick(b, g, n, p->generic, facts);
     if (p->sm_limit && p->sm_limit < sms) sms = p->sm_limit;
     int64_t tiles = 0;
     for (int i = 0; i < n; i++) tiles += kn_gemm_sm90_tiles(&c, g[i]);

@@ -64,12 +64,12 @@ KILN_API int32_t kiln_check(const char *op, const DLTensor *const *args, int32_t
  * there is none.
  *
  *  products (KILN_PLAN_EXPLAIN) [product, path, sizes, key (what a tuning file calls it), chosen, by ("cost", "tuning",
- * "rule": there is one way, for the reason given in reason), candidates [name, frame, tile [2], swap, stages, tiles,
- * waves, and in clocks of one multiprocessor tensor, l2, hbm, epilogues, clocks (together; us of them), refused (why it
- * is not possible)], the cheapest first]. */
+ * "generic": by the cost for other sizes, "rule": there is one way, for the reason given in reason), candidates [name,
+ * frame, tile [2], swap, stages, tiles, waves, and in clocks of one multiprocessor tensor, l2, hbm, epilogues, clocks
+ * (together; us of them), refused (why it is not possible)], the cheapest first]. */
 #define KILN_PLAN_BUILD 1u
 #define KILN_PLAN_EXPLAIN 4u /* beside one of the others: how every product was chosen, as "products" */
-#define KILN_PLAN_LIST 2u /* equal keys are one kernel; fast: some microseconds a kernel */
+#define KILN_PLAN_LIST 2u    /* equal keys are one kernel; fast: some microseconds a kernel */
 KILN_API int32_t kiln_plan_json(kiln_context *ctx, const char *op, const DLTensor *const *args, int32_t n_args,
                                 const void *options, uint32_t flags, char *buf, uint64_t cap, uint64_t *needed);
 

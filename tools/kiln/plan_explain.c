@@ -51,7 +51,10 @@ static void print_product(const json_t *product, size_t most) {
         printf(": %s\n", kt_json_text(product, "reason", "?"));
         return;
     }
-    printf(", %s\n  key %s\n", strcmp(by, "tuning") == 0 ? "as the tuning file says" : "the cheapest",
+    printf(", %s\n  key %s\n",
+           strcmp(by, "tuning") == 0    ? "as the tuning file says"
+           : strcmp(by, "generic") == 0 ? "the cheapest for the token count that generic kernels are planned for"
+                                        : "the cheapest",
            kt_json_text(product, "key", "?"));
     kt_table t = kt_table_begin(10, head);
     size_t rows = 0, possible = 0;
