@@ -183,8 +183,8 @@ void kn_routed_reserve_products(kn_routed *r) {
     r->at.x = reserve_rows(r, width, q->rows);  /* read by three products: gathered once */
     r->at.dy = reserve_rows(r, width, q->rows); /* by two */
     if (q->scaled) {                            /* from the gather to the products that undo the scales */
-        r->at.x_scales = kn_routed_reserve(r, (uint64_t)r->rows * 8);
-        r->at.dy_scales = kn_routed_reserve(r, (uint64_t)r->rows * 8);
+        r->at.x_scales = kn_routed_reserve(r, (uint64_t)r->rows * 4);
+        r->at.dy_scales = kn_routed_reserve(r, (uint64_t)r->rows * 4);
     }
     /* g and u wait for a, then die */
     r->at.gate = r->gate_saved ? 0 : reserve_rows(r, r->inner, q->gate_up);
