@@ -24,7 +24,8 @@ static void write_head(const kt_tune *t, FILE *f) {
     gmtime_r(&now, &utc);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
     fprintf(f, "kiln-tuning 1\ngpu %s\n", kt_json_text(t->bench.device_json, "name", ""));
-    if (t->bench.gpu) fprintf(f, "driver %s\n", kt_bench_gpu_driver(t->bench.gpu));
+    if (t->bench.gpu && *kt_bench_gpu_driver(t->bench.gpu))
+        fprintf(f, "driver %s\n", kt_bench_gpu_driver(t->bench.gpu));
     fprintf(f, "date %s\n", date);
 }
 

@@ -9,6 +9,28 @@ $ kiln plan load_balance_backward B=4096 E=256 K=8 --arch sm_80 --no-assembler -
 load_balance_backward  B=4096 E=256 K=8  for sm_80 (*)
 ...
 kiln_load_balance* from load_balance.ptxt:* B=4096 *E=256 *
+# The ranking of a product's candidates: the chosen one is marked, what is not possible has a reason.
+$ kiln plan gemm M=64 N=512 K=1024 --dtype bf16 --arch sm_90a --no-assembler --explain
+gemm  M=64 N=512 K=1024  for sm_90a (NVIDIA H200)
+...
+gemm, 64x512x1024 (M x N x K): * on the path wgmma, the cheapest
+  key wgmma:bf16:k.n:store.bf16:64x512x1024
+  candidate * stages  tiles  waves  tensor * L2 * HBM  epilogues  clocks  at 1.7 GHz
+  > *
+...
+    and * more
+...
+    not possible (*): *
+$ kiln plan gemm M=64 N=512 K=1024 --dtype f32 --arch sm_90a --no-assembler --explain | tail -1
+gemm, 64x512x1024 (M x N x K): mma-64x64 on the path mma: wgmma is for operands that are both bf16 or both f16
+$ kiln plan gemm M=64 N=512 K=1024 --dtype bf16 --arch sm_80 --no-assembler --explain | tail -1
+gemm, 64x512x1024 (M x N x K): mma-64x64 on the path mma: the target has no wgmma
+$ kiln plan expert_mlp_backward B=64 T=64 H=256 F=512 --arch sm_90a --no-assembler --explain | grep 'M x N'
+expert_mlp_da, 64x512x256 (M x N x K): *
+expert_mlp_dw, 256x512x64, 512x256x64, 512x256x64 (M x N x K): *
+expert_mlp_dx, 64x256x512+512 (M x N x K): *
+$ kiln plan gemm M=64 N=512 K=1024 --dtype bf16 --arch sm_90a --no-assembler --explain --json | grep -cE '"(chosen|by|key|clocks|refused)"' | sed 's/[0-9][0-9]*/many/'
+many
 $ kiln plan load_balance_backward B=10 E=8 --without topk_idx --option top_k=2 --no-assembler | head -1
 load_balance_backward  B=10 E=8  for sm_90a (*)
 $ kiln plan load_balance_backward B=10 E=8 K=2 --json --no-assembler | grep -E '^  "(op|target|shapes)"'
