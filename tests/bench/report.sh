@@ -52,6 +52,17 @@ expect docs/benchmarks.md '| B=2 | 8.00 ±0.10 | 1.50 | 4.00 | 2.00 | 4.00 TB/s 
 [ "$(head -1 "$work/README.md")$(tail -1 "$work/README.md")" = beforeafter ] || fail "text outside of the markers changed"
 grep -q '<svg' "$work/bench/plots/load_balance_backward.svg" || fail "no plot"
 
+# Beside Kiln of the same run, and before a run without: 12 / 10 instead of 12 / 8.
+cat >"$work/bench/results/same_run.json" <<'PEERS'
+{"gpu": "A GPU", "driver": "1.2", "date": "2030-01-02", "peers": [
+ {"group": "load_balance_backward", "name": "B=2", "peer": "torch_compile", "us": 12.5},
+ {"group": "load_balance_backward", "name": "B=2", "peer": "kiln+graph", "us": 10}]}
+PEERS
+report
+expect README.md '| `load_balance_backward` | 2 | 4.00 | 2.00 | 1.25x torch.compile (1 cases) | 7.21 |'
+rm "$work/bench/results/same_run.json"
+report
+
 # A number that is not the results' is found; so is a missing plot.
 sed -i 's/| 4.00 | 2.00 |/| 3.90 | 2.00 |/' "$work/README.md"
 report --check >/dev/null && fail "a changed number passed --check"
