@@ -3,7 +3,8 @@
 replayed from a CUDA graph. Needs PyTorch with CUDA. Where the Python package `kiln` can be imported, Kiln is timed in the
 same run by the same clock.
 
-    torch_peers.py [-o FILE] [PART,PART...]     parts: ceilings load_balance router expert_mlp moe_layer routed_experts
+    torch_peers.py [-o FILE] [PART,PART...]
+    parts: ceilings load_balance router expert_mlp moe_layer routed_experts routed_bf16
 
 The cases are those of bench/cases/seeds.json. A time is the median over calls of the span from the first kernel's start to
 the last kernel's end (PyTorch's profiler, that is CUPTI), with the L2 written over before every call; events_us is the same
@@ -323,10 +324,54 @@ def routed_experts():
                    lambda: routed_experts_loop(go, h, ids, tw, *weights, counts), n=3, warm_up=1)
 
 
+def routed_experts_grouped(go, h, ids, tw, wg, wu, wd, offsets):
+    """The same with torch's grouped products: one call for all experts."""
+    k = ids.shape[1]
+    order = ids.flatten().argsort()
+    tok = order // k
+    x, g, w = h[tok], go[tok], tw.flatten()[order][:, None]
+    product = torch._grouped_mm
+    a, b, d0 = product(x, wg.mT, offsets), product(x, wu.mT, offsets), product(g, wd, offsets)
+    s = torch.sigmoid(a)
+    hidden = a * s * b
+    gtw = torch.empty(order.shape[0], device=DEV)
+    gtw[order] = (d0.float() * hidden).sum(-1)
+    d = d0 * w
+    da, db = d * b * (s * (1 + a * (1 - s))), d * a * s
+    gd = product((g * w).t(), hidden, offsets)
+    gg, gu = product(da.t(), x, offsets), product(db.t(), x, offsets)
+    dx = product(da, wg, offsets) + product(db, wu, offsets)
+    return torch.zeros_like(h).index_add_(0, tok, dx), gtw.view_as(tw), gg, gu, gd
+
+
+def routed_bf16():
+    """The bf16 cases of bench/cases/experts.json: expert after expert by cuBLAS, and torch's grouped products."""
+    with open(os.path.join(HERE, "..", "cases", "experts.json")) as f:
+        groups = [g for g in json.load(f)["groups"] if g["dtypes"] == {"grad_output": "bf16"}]
+    for group in groups:
+        weights = None
+        for row in group["cases"]:
+            s, name = {**group["axes"], **row}, " ".join(f"{k}={v}" for k, v in row.items())
+            t, hidden, inner, e, k = s["T"], s["H"], s["I"], s["L"], s["K"]
+            if weights is None:
+                shapes = ((e, inner, hidden), (e, inner, hidden), (e, hidden, inner))
+                weights = [torch.empty(*x, device=DEV, dtype=torch.bfloat16).normal_(0, .02) for x in shapes]
+                grads = [torch.empty_like(x) for x in weights]
+            go, h = normal(t, hidden), normal(t, hidden)
+            ids = torch.rand(t, e, device=DEV).topk(k, -1).indices
+            tw = torch.randn(t, k, device=DEV).softmax(-1).bfloat16()
+            counts = torch.bincount(ids.flatten(), minlength=e)
+            offsets, counts = counts.cumsum(0).to(torch.int32), counts.tolist()
+            report(group["group"], name, "torch_loop_bf16",
+                   lambda: routed_experts_loop(go, h, ids, tw, *weights, *grads, counts), n=5, warm_up=2)
+            report(group["group"], name, "torch_grouped_mm",
+                   lambda: routed_experts_grouped(go, h, ids, tw, *weights, offsets), n=5, warm_up=2)
+
+
 # ---- main -----------------------------------------------------------------------------------------------------------
 
 PARTS = dict(ceilings=ceilings, load_balance=load_balance, router=router, expert_mlp=expert_mlp, moe_layer=moe_layer,
-             routed_experts=routed_experts)
+             routed_experts=routed_experts, routed_bf16=routed_bf16)
 
 
 def machine():
