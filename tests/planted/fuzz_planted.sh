@@ -6,32 +6,33 @@ kiln=$1 library=$2 mode=$3
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-# fault | operation | sizes: $T stands for the number of tokens
+# fault | operation | sizes: $T stands for the number of tokens, $D for a width that is smaller where tokens are many
+# shellcheck disable=SC2016
 table='
-zeroed_row         | routed_experts_backward | T=$T H=64 I=64
-swapped_rows       | moe_layer_backward      | T=$T H=64 I=64
-dropped_slot       | routed_experts_backward | T=$T H=64 I=64
-scaled_expert      | router_backward         | T=$T H=64
-shifted_columns    | expert_mlp_backward     | T=$T H=64 F=64
-missing_fence      | gemm                    | M=$T N=64 K=64
-missing_barrier    | routed_experts_backward | T=$T H=64 I=64
-stale_workspace    | routed_experts_backward | T=$T H=64 I=64
-all_zeros          | gemm                    | M=$T N=64 K=64
-wrong_beta         | moe_layer_backward      | T=$T H=64 I=64
-truncated_tail     | expert_mlp_backward     | T=$T H=65 F=64
+zeroed_row         | routed_experts_backward | T=$T H=$D I=$D
+swapped_rows       | moe_layer_backward      | T=$T H=$D I=$D
+dropped_slot       | routed_experts_backward | T=$T H=$D I=$D
+scaled_expert      | router_backward         | T=$T H=$D
+shifted_columns    | expert_mlp_backward     | T=$T H=$D F=$D
+missing_fence      | gemm                    | M=$T N=$D K=$D
+missing_barrier    | routed_experts_backward | T=$T H=$D I=$D
+stale_workspace    | routed_experts_backward | T=$T H=$D I=$D
+all_zeros          | gemm                    | M=$T N=$D K=$D
+wrong_beta         | moe_layer_backward      | T=$T H=$D I=$D
+truncated_tail     | expert_mlp_backward     | T=$T H=9 F=$D
 wrong_rounding     | load_balance_backward   | B=$T
 off_by_one         | load_balance_backward   | B=$T
-lost_tile          | grouped_gemm            | M=$T N=64 K=64
+lost_tile          | grouped_gemm            | M=$T N=$D K=$D
 ignored_stride     | load_balance_backward   | B=$T E=33
 nan_leak           | load_balance_backward   | B=$T
-past_the_end       | gemm                    | M=$T N=64 K=64
-modified_input     | router_backward         | T=$T H=64
-unordered_sum      | grouped_gemm            | M=$T N=64 K=64
-taken_for_zero     | router_backward         | T=$T H=64
-lost_tie           | routed_experts_backward | T=$T H=64 I=64
-dropped_last_token | expert_mlp_backward     | T=$T H=64 F=64
-transposed_tile    | gemm                    | M=$T N=64 K=64
-uncounted_ids      | moe_layer_backward      | T=$T H=64 I=64
+past_the_end       | gemm                    | M=$T N=$D K=$D
+modified_input     | router_backward         | T=$T H=$D
+unordered_sum      | grouped_gemm            | M=$T N=$D K=$D
+taken_for_zero     | router_backward         | T=$T H=$D
+lost_tie           | routed_experts_backward | T=$T H=$D I=$D
+dropped_last_token | expert_mlp_backward     | T=$T H=$D F=$D
+transposed_tile    | gemm                    | M=$T N=$D K=$D
+uncounted_ids      | moe_layer_backward      | T=$T H=$D I=$D
 '
 
 bad=0 caught=0
@@ -57,7 +58,10 @@ while IFS='|' read -r fault op sizes; do
     fault=${fault// /} op=${op// /}
     [ -n "$fault" ] || continue
     for T in $tokens; do
-        for scale in $scales; do try "$fault" "$op" "${sizes//\$T/$T}" "$scale"; done
+        D=64
+        if [ "$T" -gt 1000 ]; then D=32; fi
+        text=${sizes//\$T/$T}
+        for scale in $scales; do try "$fault" "$op" "${text//\$D/$D}" "$scale"; done
     done
 done <<<"$table"
 

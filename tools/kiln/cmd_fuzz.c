@@ -110,7 +110,7 @@ static int shrink_and_save(fuzz *f, kt_fuzz_case *c, uint64_t number, kt_fuzz_fi
     json_object_set_new(row, "file", json_string(path));
     if (!f->json) {
         char *text = kt_fuzz_case_text(c);
-        printf("  smallest: %s\n  %s\n  replay: kiln fuzz --replay %s\n  data:   kiln run %s --check\n", text,
+        printf("  case:   %s\n  %s\n  replay: kiln fuzz --replay %s\n  data:   kiln run %s --check\n", text,
                finding->message, path, path);
         free(text);
     }

@@ -147,6 +147,38 @@ static void spoil_row(const kt_fuzz_memory *m, kt_random *r) {
     for (int64_t i = 0; i < width; i++) kt_problem_put(t, row * width + i, v);
 }
 
+/* Root mean square of what the operation adds to argument i, its output k; 1 where that says nothing. */
+static int size_of_result(kt_fuzz_memory *m, int i, int k, double *out) {
+    double *exact[KT_MAX_ARGS] = {NULL}, sum = 0;
+    uint64_t n = m->shapes.tensor[i].elements;
+    exact[k] = kt_alloc(n ? n : 1, sizeof(double));
+    int code = kt_status(m->lib, KT_CALL(m->lib, "kiln_reference", KT_STR(m->c->op->name), KT_PTR(m->host_args),
+                                         KT_I32(m->c->op->n_args), KT_PTR(m->options), KT_PTR(exact), KT_PTR(NULL)));
+    for (uint64_t e = 0; e < n; e++) sum += isfinite(exact[k][e]) ? exact[k][e] * exact[k][e] : 0;
+    *out = sum > 0 ? fmin(sqrt(sum / (double)n), 1e30) : 1;
+    if (m->c->dtype[i]->code == KT_DL_FLOAT && m->c->dtype[i]->bits == 16) *out = fmin(*out, 4096);
+    free(exact[k]);
+    return code;
+}
+
+/* Outputs that are added to hold numbers as large as what is added: whichever of the two were lost would be missed. */
+static int fill_sums(kt_fuzz_memory *m, kt_problem *p) {
+    kiln_common_options *common = m->options;
+    uint64_t accumulate = common->accumulate;
+    common->accumulate = 0;
+    int code = KT_GOOD;
+    for (int i = 0, output = 0; i < m->c->op->n_args && code == KT_GOOD; i++) {
+        if (!kt_fuzz_is_output(m, i)) continue;
+        int k = output++;
+        double size;
+        if (!(accumulate >> k & 1) || !m->host_args[i]) continue;
+        code = size_of_result(m, i, k, &size);
+        if (code == KT_GOOD) kt_problem_fill_output(p, &m->on_host[i], size);
+    }
+    common->accumulate = accumulate;
+    return code;
+}
+
 static int fill(kt_fuzz_memory *m) {
     const kt_fuzz_case *c = m->c;
     kt_problem p = {.op = c->op->name, .options = m->options, .random = {c->seed}, .scale = c->scale};
@@ -161,13 +193,7 @@ static int fill(kt_fuzz_memory *m) {
     const char *error = kt_problem_fill(&p);
     if (error) return kt_fail(KT_ENVIRONMENT, "%s: %s", c->op->name, error);
     if (c->poison) spoil_row(m, &p.random);
-    uint64_t accumulate = ((const kiln_common_options *)m->options)->accumulate;
-    for (int i = 0, output = 0; i < c->op->n_args; i++) {
-        if (!kt_fuzz_is_output(m, i)) continue;
-        bool adds = accumulate >> output++ & 1;
-        if (adds && m->host_args[i]) kt_problem_fill_output(&p, &m->on_host[i]);
-    }
-    return KT_GOOD;
+    return fill_sums(m, &p);
 }
 
 static void remember(kt_fuzz_block *b) {

@@ -121,9 +121,9 @@ static void compare_bits(const kt_fuzz_memory *m, void *const *first, kt_fuzz_fi
         if (memcmp(first[i], now, t->bytes) != 0) {
             while (memcmp((char *)first[i] + e * width, (char *)now + e * width, width) == 0) e++;
             char place[128];
-            (void)kt_fail(KT_CHECK, "%s%s was %.9g and is %.9g when the same call runs again on 7 multiprocessors",
-                          m->c->op->args[i].name, kt_tensors_place(t, e, place, sizeof place),
-                          kt_element(t->dtype, first[i], e), kt_element(t->dtype, now, e));
+            (void)kt_fail(KT_CHECK, "%s%s was %.9g and is %.9g when the same call runs again", m->c->op->args[i].name,
+                          kt_tensors_place(t, e, place, sizeof place), kt_element(t->dtype, first[i], e),
+                          kt_element(t->dtype, now, e));
             found(finding, KT_FUZZ_UNREPEATED, i);
         }
         free(now);
@@ -133,8 +133,10 @@ static void compare_bits(const kt_fuzz_memory *m, void *const *first, kt_fuzz_fi
 static int run_again(kt_fuzz_machine *f, kt_fuzz_memory *m, kt_fuzz_finding *finding) {
     void *first[KT_MAX_ARGS] = {NULL}, *ctx = m->ctx;
     keep(m, first);
-    KT_TRY(open_context(f, m->c->path, 1));
-    m->ctx = f->ctx[m->c->path][1];
+    /* Other kernels take long to assemble: on a GPU one case in four gets them, the others run again as they are. */
+    int again = f->simulated || m->c->seed % 4 == 0;
+    KT_TRY(open_context(f, m->c->path, again));
+    m->ctx = f->ctx[m->c->path][again];
     if (f->simulated)
         KT_TRY(kt_status(f->lib, KT_CALL(f->lib, "kiln_context_sim_seed", KT_PTR(m->ctx), KT_U64(m->c->seed))));
     int code = call(f, m, 0x4B, finding); /* large numbers where the first run had NaN */

@@ -80,8 +80,8 @@ static void fill_constant(kt_problem *p, const char *name, double v) {
     for (int64_t i = 0, n = t ? kt_problem_elements(t) : 0; i < n; i++) kt_problem_put(t, i, v);
 }
 
-void kt_problem_fill_output(kt_problem *p, const DLTensor *t) {
-    for (int64_t i = 0, n = kt_problem_elements(t); i < n; i++) kt_problem_put(t, i, kt_random_normal(&p->random));
+void kt_problem_fill_output(kt_problem *p, const DLTensor *t, double sd) {
+    for (int64_t i = 0, n = kt_problem_elements(t); i < n; i++) kt_problem_put(t, i, sd * kt_random_normal(&p->random));
 }
 
 /* ---- ids -----------------------------------------------------------------------------------------------------------

@@ -54,8 +54,9 @@ typedef struct kt_problem {
 
 /** Write all inputs. NULL, or a sentence that says what does not fit. */
 const char *kt_problem_fill(kt_problem *p);
-/** Normal numbers into every element of `t`: what an output that is added to holds before. */
-void kt_problem_fill_output(kt_problem *p, const DLTensor *t);
+/** Normal numbers of standard deviation `sd` into every element of `t`: what an output that is added to holds before.
+ */
+void kt_problem_fill_output(kt_problem *p, const DLTensor *t, double sd);
 /** Place of an operation's argument; -1 if it has none of that name. */
 int kt_problem_arg(const char *op, const char *name);
 
