@@ -125,7 +125,14 @@ static bool has_parts(const char *parts, const char *line, const char *instructi
 }
 
 bool mutate_list_of_row(const harmless *h, const char *template_name, const char *row) {
-    return strcmp(h->template_name, template_name) == 0 && (strcmp(h->row, "*") == 0 || strcmp(h->row, row) == 0);
+    if (strcmp(h->template_name, template_name) != 0) return false;
+    size_t length = strlen(row);
+    for (const char *word = h->row; *word; word += strspn(word, " ")) {
+        size_t n = strcspn(word, " ");
+        if ((n == 1 && *word == '*') || (n == length && strncmp(word, row, n) == 0)) return true;
+        word += n;
+    }
+    return false;
 }
 
 harmless *mutate_list_find(harmless_list *l, const char *template_name, const char *row, const mutant_site *site,

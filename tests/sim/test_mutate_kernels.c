@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MODULES = 64, SEEDS = 4, STRIDE = 5 }; /* seeds 0, 5, 10, 15: all habits of scheduling and completion */
 enum { QUICK, LONG };
@@ -28,6 +29,9 @@ typedef struct row {
 
 #define WITH(name) (c->absent &= ~((uint64_t)1 << kn_gen_arg(c->op, name)))
 #define WITHOUT(name) (c->absent |= (uint64_t)1 << kn_gen_arg(c->op, name))
+/* A candidate for a product, as a tuning file would choose it: key and name as of `kiln plan --explain`. */
+static const char *chosen[2];
+#define CHOOSE(product, candidate) (chosen[0] = (product), chosen[1] = (candidate))
 #define KN_ROW(template, name, tier, op, ...)                                                                          \
     static void set_##template##_##name(kn_gen_config *c, kiln_context_options *o) {                                   \
         (void)o;                                                                                                       \
@@ -147,7 +151,7 @@ static void end_repeat(repeat *r) {
 
 /* ---- what became of the mutants -------------------------------------------------------------------------- */
 
-/* Mutant `at` of a report; turn: which of the sites that one line of the template has brought in with that text. */
+/* Mutant `at` of a report; turn: which of the sites with that label, that line of the template and that text. */
 static void judge(const char *ptx_map, const kn_mutate_report *m, uint32_t at) {
     const kn_mutant *x = &m->mutant[at];
     mutant_site site, other;
@@ -157,7 +161,8 @@ static void judge(const char *ptx_map, const kn_mutate_report *m, uint32_t at) {
     for (uint32_t k = 0; k < at; k++) {
         if (strcmp(m->mutant[k].text, x->text) != 0 || m->mutant[k].line == x->line) continue;
         mutate_site(ptx_map, all.row->template_name, m->mutant[k].line, &other);
-        turn += other.number == site.number && (k == 0 || m->mutant[k - 1].line != m->mutant[k].line);
+        turn += strcmp(other.label, site.label) == 0 && strcmp(other.line, site.line) == 0 &&
+                (k == 0 || m->mutant[k - 1].line != m->mutant[k].line);
     }
     snprintf(text, sizeof text, "%s #%u", x->text, turn);
     harmless *h = mutate_list_find(&all.list, all.row->template_name, all.row->name, &site, text, x->change);
@@ -248,14 +253,34 @@ static kn_status launch(kn_backend *b, const kn_launch_args *a) {
 
 /* ---- rows ------------------------------------------------------------------------------------------------ */
 
+/* The tuning file for what the row has chosen. */
+static void write_choice(const char *path) {
+    kiln_context_options o = {.struct_size = sizeof o, .cache_dir = "off"};
+    kiln_context *ctx;
+    kn_engine *e;
+    ck_assert_ok(kiln_context_create("sim", &o, &ctx));
+    ck_assert_ok(kn_context_enter(ctx, &e));
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fprintf(f, "kiln-tuning 1\ngpu %s\nproduct %s %s\n", e->backend->facts.name, chosen[0], chosen[1]);
+    ck_assert_int_eq(fclose(f), 0);
+    kn_context_leave(ctx);
+    kiln_context_destroy(ctx);
+}
+
 static void run_row(const row *r) {
+    char tuning[64];
     kiln_context_options o = {.struct_size = sizeof o, .cache_dir = "off", .sm_limit = 1};
     kn_gen_config c = kn_gen_defaults(r->op);
     kiln_context *ctx;
     kn_engine *e = NULL;
     kn_gen *g;
     r->set(&c, &o);
+    snprintf(tuning, sizeof tuning, "/tmp/kn_test_mutate_%d", (int)getpid());
+    if (chosen[0]) write_choice(tuning);
+    if (chosen[0]) o.tuning = tuning;
     ck_assert_ok(kiln_context_create("sim", &o, &ctx));
+    if (chosen[0]) unlink(tuning);
     ck_assert_ok(kn_context_enter(ctx, &e));
     kn_backend_ops ops = *e->backend->ops;
     all.ops = e->backend->ops;
@@ -338,7 +363,7 @@ START_TEST(every_template_has_a_row) {
 }
 END_TEST
 
-/* ARGUMENT: "quick" or "long", the rows of one tier; or the name of a template: its rows. */
+/* ARGUMENT: "quick" or "long", the rows of one tier; or the name of a template or of a row. */
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     Suite *s = suite_create("sim/mutate_kernels");
@@ -346,7 +371,8 @@ int main(int argc, char **argv) {
     if (strcmp(what, "long") != 0) tcase_add_test(t, every_template_has_a_row);
     for (int k = 0; k < ROWS; k++) {
         bool quick = strcmp(what, "quick") == 0, slow = strcmp(what, "long") == 0;
-        if (quick || slow ? rows[k].tier == (slow ? LONG : QUICK) : !*what || strcmp(rows[k].template_name, what) == 0)
+        if (quick || slow ? rows[k].tier == (slow ? LONG : QUICK)
+                          : !*what || strcmp(rows[k].template_name, what) == 0 || strcmp(rows[k].name, what) == 0)
             tcase_add_loop_test(t, mutants_are_caught, k, k + 1);
     }
     suite_add_tcase(s, t);
