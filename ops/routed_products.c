@@ -336,9 +336,14 @@ static void emit_fast_gradients(const kn_routed *r, const kn_gemm *g, int n) {
             group[members++] = &g[j];
             done[j] = true;
         }
-        if (members > 0) kn_gemm_dw_emit(r->b, group, members, r->p, r->facts);
-        if (!done[i]) kn_gemm_emit(r->b, &g[i], r->p, r->facts, r->target);
-        set_launch_floor(r, &g[i].d, (members ? members : 1) * (g[i].accumulate ? 2 : 1));
+        int touched = g[i].accumulate ? 2 : 1;
+        if (members > 0) {
+            kn_gemm_dw_emit(r->b, group, members, r->p, r->facts);
+            set_launch_floor(r, &g[i].d, members * touched);
+        } else if (!done[i]) {
+            kn_gemm_emit(r->b, &g[i], r->p, r->facts, r->target);
+            set_launch_floor(r, &g[i].d, touched);
+        }
         done[i] = true;
     }
 }
