@@ -13,6 +13,12 @@ $ kiln warm --model Qwen3-30B-A3B --op load_balance_backward --device sim --pack
 ...
 $ kiln cache verify ro/a.pack
 * entries expanded again and compared, 0 bad
+# An interrupted run left a part beside the pack that it was to become: the next one goes on from there.
+$ kiln warm --model GLM-5 --op load_balance_backward --tokens 8 --device sim --cache $PWD/b.pack.parts > /dev/null; kiln warm --model GLM-5 --op load_balance_backward,grouped_gemm,router_backward --tokens 8 --device sim -o b.pack | sed 's/ in .*//'; ls -d b.pack*
+grouped_gemm is nothing that GLM-5 does: it is no operation of a layer
+2 calls, * kernels: * built, 1 cached, 0 failed,
+b.pack: * entries
+b.pack
 # Into the cache, for two machines; then it is all there.
 $ kiln warm --model DeepSeek-V3 --op load_balance_backward --device sim:sm_90a,sim:sm_80 -j 2 | sed 's/ in .*//'
 8 calls, 2 kernels: 2 built, 0 cached, 0 failed,
@@ -138,3 +144,7 @@ load_balance_backward  GLM-4.5/4.6/4.7  for sm_90a (*): 1 kernels for 3 token co
 $ kiln plan load_balance_backward --variants
 kiln: --variants and --tokens go with --model: --model NAME --variants
 [2]
+# A model's operation has at most 8 kernels for all numbers of tokens; the routed experts, with their sort, 14 on Hopper.
+$ kiln warm --model all --op load_balance_backward,router_backward,expert_mlp_backward,moe_layer_backward --tokens 1,7,33,100,300,777,1500,3000,5000,8192,20000,131072 --arch sm_90a,sm_80 --dry-run | awk '$NF + 0 > 8'
+$ kiln warm --model all --op routed_experts_backward --tokens 1,7,33,100,300,777,1500,3000,5000,8192,20000,131072 --arch sm_90a --dry-run | awk '$NF + 0 > 14'
+$ kiln warm --model all --op routed_experts_backward --tokens 1,7,33,100,300,777,1500,3000,5000,8192,20000,131072 --arch sm_80 --dry-run | awk '$NF + 0 > 17'
