@@ -87,8 +87,8 @@ START_TEST(the_cheapest_candidate_is_nearly_the_fastest) {
     printf("%zu products: %.1f%% on average, %.1f%% in the worst case\n", n, 100 * (exp(sum / (double)n) - 1),
            100 * (worst - 1));
     ck_assert_uint_ge(n, 30);
-    ck_assert_double_le(exp(sum / (double)n), 1.03);
-    ck_assert_double_le(worst, 1.25);
+    ck_assert_double_le(exp(sum / (double)n), 1.015);
+    ck_assert_double_le(worst, 1.08);
     json_decref(file);
 }
 END_TEST

@@ -32,8 +32,21 @@ static double slowest_ms;
 
 /* "M0", "K2" and the like of the wgmma kernel are numbers in it that change no register. */
 static bool is_size(const char *template_name, const char *param) {
-    return strcmp(template_name, "gemm_sm90.ptxt") == 0 && strchr("MNK", param[0]) && param[1] >= '0' &&
-           param[1] <= '9' && !param[2];
+    if (strcmp(template_name, "gemm_sm90.ptxt") != 0) return false;
+    bool numbered = strchr("MNK", param[0]) && param[1] >= '0' && param[1] <= '9' && !param[2];
+    return numbered || strcmp(param, "A_BOX") == 0;
+}
+
+/* Of a size only this much tells kernels apart: whether it is an argument, and whether a box is a whole tile. */
+static int64_t class_of(const kn_params *params, const kn_param *p) {
+    if (strcmp(p->name, "A_BOX") != 0) return p->value > 0 ? 1 : p->value;
+    int64_t rows = 64;
+    for (int i = 0; i < params->count; i++) {
+        const kn_param *q = &params->item[i];
+        if (strcmp(q->name, "MB") == 0) rows *= q->value;
+        if (strcmp(q->name, "MODE") == 0 && strcmp(q->text, "coop") == 0) rows *= 2;
+    }
+    return p->value < rows;
 }
 
 static bool is_new(const kn_kernel_spec *k, const char *target) {
@@ -46,7 +59,7 @@ static bool is_new(const kn_kernel_spec *k, const char *target) {
         if (p->is_name)
             kn_buf_add(&b, p->text);
         else
-            kn_buf_add_i64(&b, is_size(k->template_name, p->name) && p->value > 0 ? 1 : p->value);
+            kn_buf_add_i64(&b, is_size(k->template_name, p->name) ? class_of(&k->params, p) : p->value);
     }
     ck_assert_ok(kn_buf_status(&b));
     kn_digest d = kn_hash(b.data, b.len);
