@@ -33,30 +33,30 @@ void kt_fuzz_oracle_free(kt_fuzz_oracle *o) {
 /* ---- the Frobenius rule -------------------------------------------------------------------------------------------
  * A result is a sum of many terms whose rounding errors are independent: its error is in proportion to the root of the
  * sum of the terms' squares. Abs, the sum of their absolute values, divided by the root of their number is never more
- * than that. So |err|_F <= limit * max(|exact|_F, |Abs|_F / sqrt(terms)) holds for right results of any size, and
- * catches a slice that is off by two percent. */
+ * than that. So |err|_F <= limit * max(|exact|_F, 2 |Abs|_F / sqrt(terms)) holds for right results of any size, those
+ * whose few terms cancel among them, and catches a slice that is off by two percent in most types. */
 
-/* The axes whose product counts the terms of an element, by output, tokens apart: tokens differ much in size. NULL
+/* The axes whose product counts the terms of an element, by output: those whose terms are much alike. NULL
  * where the rule does not apply: dot products that may cancel, which the library judges by their factors. */
 static const struct rule {
     const char *op, *output, *terms;
 } rules[] = {
     {"load_balance_backward", "grad_expert_mask_out", ""},
-    {"router_backward", "grad_hidden_states", "EK"},
+    {"router_backward", "grad_hidden_states", "K"},
     {"router_backward", "grad_gate_weight", "K"},
     {"router_backward", "grad_gate_bias", "K"},
     {"router_backward", "grad_logits", "K"},
-    {"expert_mlp_backward", "grad_hidden_states", "HF"},
+    {"expert_mlp_backward", "grad_hidden_states", "H"},
     {"expert_mlp_backward", "grad_routing_weights", NULL},
     {"expert_mlp_backward", "grad_w1_weight", "H"},
     {"expert_mlp_backward", "grad_w2_weight", ""},
     {"expert_mlp_backward", "grad_w3_weight", "H"},
-    {"moe_layer_backward", "grad_hidden_states", "HI"},
+    {"moe_layer_backward", "grad_hidden_states", "H"},
     {"moe_layer_backward", "grad_router_weight", "K"},
     {"moe_layer_backward", "grad_shared_expert_gate_weight", "H"},
     {"moe_layer_backward", "grad_shared_expert_up_weight", "H"},
     {"moe_layer_backward", "grad_shared_expert_down_weight", ""},
-    {"routed_experts_backward", "grad_hidden_states", "KIH"},
+    {"routed_experts_backward", "grad_hidden_states", "H"},
     {"routed_experts_backward", "grad_topk_weights", NULL},
     {"routed_experts_backward", "grad_gate_weights", "H"},
     {"routed_experts_backward", "grad_up_weights", "H"},
@@ -132,7 +132,7 @@ static sums sum_part(const kt_tensor *t, const void *got, const double *exact, c
 /* How far off the part is, as a part of what is allowed. */
 static double ratio_of(const sums *s, const kt_dtype *dtype, double limit, double terms) {
     if (!s->finite) return 0; /* the elements have been judged one by one */
-    double size = fmax(sqrt(s->exact), sqrt(s->magnitude / terms)), tiny = dtype->bits == 16 ? 0x1p-24 : 0x1p-126;
+    double size = fmax(sqrt(s->exact), 2 * sqrt(s->magnitude / terms)), tiny = dtype->bits == 16 ? 0x1p-24 : 0x1p-126;
     double allowed = limit * size + 0x1p-22 * sqrt(s->magnitude) + tiny * sqrt((double)s->n);
     return sqrt(s->error) / allowed;
 }

@@ -69,38 +69,42 @@ static int call(kt_fuzz_machine *f, kt_fuzz_memory *m, unsigned char poison, kt_
 /* ---- counted ids --------------------------------------------------------------------------------------------------
  */
 
-/* Ids other than -1 that name nothing; *of: the argument that holds them, -1 if there is none. */
-static uint64_t wild_ids(const kt_fuzz_memory *m, int *of) {
+/* Ids other than -1 that name nothing: how many there are, and how many of tokens that take part. */
+typedef struct wild {
+    int arg; /* that holds them; -1 if there is none */
+    uint64_t all, of_tokens;
+} wild;
+
+static wild wild_ids(const kt_fuzz_memory *m) {
     static const char *const names[] = {"selected_experts", "topk_indices", "token_indices"};
-    *of = -1;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        int arg = kt_problem_arg(m->c->op->name, names[i]);
-        if (arg < 0 || !m->host_args[arg]) continue;
-        *of = arg;
-        int64_t n = m->c->size[(i == 2 ? 'B' : 'E') - 'A'];
-        uint64_t wild = 0;
-        for (uint64_t e = 0; e < m->shapes.tensor[arg].elements; e++) {
-            double id = kt_problem_get(&m->on_host[arg], (int64_t)e);
-            wild += (id < 0 && id != -1) || id >= (double)n;
+    int mask = kt_fuzz_case_arg(m->c, "token_mask");
+    wild w = {.arg = -1};
+    for (int i = 0; i < 3 && w.arg < 0; i++) {
+        w.arg = kt_fuzz_case_arg(m->c, names[i]);
+        if (w.arg < 0) continue;
+        const kt_tensor *t = &m->shapes.tensor[w.arg];
+        int64_t n = m->c->size[(i == 2 ? 'B' : 'E') - 'A'], k = t->rank > 1 ? t->shape[1] : 1;
+        for (int64_t e = 0; e < (int64_t)t->elements; e++) {
+            double id = kt_problem_get(&m->on_host[w.arg], e);
+            bool is_wild = (id < 0 && id != -1) || id >= (double)n;
+            w.all += is_wild;
+            w.of_tokens += is_wild && (mask < 0 || kt_problem_get(&m->on_host[mask], e / k) != 0);
         }
-        return wild;
     }
-    return 0;
+    return w;
 }
 
 static int check_counter(kt_fuzz_machine *f, const kt_fuzz_memory *m, kt_fuzz_finding *finding) {
     uint64_t counted = 0;
-    int arg;
     KT_TRY(kt_status(f->lib, KT_CALL(f->lib, "kiln_context_device_faults", KT_PTR(m->ctx), KT_PTR(&counted))));
-    uint64_t wild = wild_ids(m, &arg);
-    if (counted == 0 && wild == 0) return KT_GOOD;
-    bool all_outputs = true;
+    wild w = wild_ids(m);
+    bool all_outputs = true; /* else what was asked for may need no ids */
     for (int i = 0; i < m->c->op->n_args; i++)
         all_outputs = all_outputs && (m->host_args[i] || !kt_fuzz_is_output(m, i));
-    if (counted > 0 && wild > 0) return KT_GOOD;
-    if (counted == 0 && !all_outputs) return KT_GOOD; /* what was asked for may need no ids */
-    (void)kt_fail(KT_CHECK, "%" PRIu64 " ids are out of range, and the device counted %" PRIu64, wild, counted);
-    found(finding, KT_FUZZ_COUNTER, arg);
+    bool lost = counted == 0 && w.of_tokens > 0 && all_outputs, invented = counted > 0 && w.all == 0;
+    if (!lost && !invented) return KT_GOOD;
+    (void)kt_fail(KT_CHECK, "%" PRIu64 " ids are out of range, and the device counted %" PRIu64, w.all, counted);
+    found(finding, KT_FUZZ_COUNTER, w.arg);
     return KT_GOOD;
 }
 
