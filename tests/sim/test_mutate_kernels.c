@@ -13,12 +13,14 @@
 
 #include "base/alloc.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MODULES = 64, SEEDS = 4, STRIDE = 5 }; /* seeds 0, 5, 10, 15: all habits of scheduling and completion */
+/* Seeds 0, 5, 10, ..: four of them meet all lengths of a turn and all kinds of completion, twelve all their pairs. */
+enum { MODULES = 64, SEEDS = 4, SEEDS_LONG = 12, STRIDE = 5 };
 enum { QUICK, LONG };
 
 typedef struct row {
@@ -32,6 +34,9 @@ typedef struct row {
 /* A candidate for a product, as a tuning file would choose it: key and name as of `kiln plan --explain`. */
 static const char *chosen[2];
 #define CHOOSE(product, candidate) (chosen[0] = (product), chosen[1] = (candidate))
+/* Tensors whose elements grow a thousandfold along each of the last two axes behind a third and behind five sixths. */
+static const char *grown[3];
+#define GROW(a, b, c) (grown[0] = (a), grown[1] = (b), grown[2] = (c))
 #define KN_ROW(template, name, tier, op, ...)                                                                          \
     static void set_##template##_##name(kn_gen_config *c, kiln_context_options *o) {                                   \
         (void)o;                                                                                                       \
@@ -236,7 +241,8 @@ static kn_status launch(kn_backend *b, const kn_launch_args *a) {
     snapshot(&r, false);
     KN_TRY(all.ops->launch(b, a));
     snapshot(&r, true);
-    kn_status st = kn_sim_mutate(all.loaded[k].ptx, all.loaded[k].len, SEEDS, run_again, &r, &m);
+    kn_status st = kn_sim_mutate(all.loaded[k].ptx, all.loaded[k].len, all.row->tier == LONG ? SEEDS_LONG : SEEDS,
+                                 run_again, &r, &m);
     if (st == KN_OK) {
         report(all.loaded[k].meta.entry, all.loaded[k].map, &m);
         kn_sim_mutate_free(&m);
@@ -268,6 +274,17 @@ static void write_choice(const char *path) {
     kiln_context_destroy(ctx);
 }
 
+static void grow(kn_gen *g, const char *name) {
+    int arg = kn_gen_arg(g->config.op, name);
+    const kn_tensor *t = &g->call.tensor[arg];
+    int64_t last = t->shape[t->ndim - 1], next = t->shape[t->ndim - 2];
+    for (int64_t i = 0; i < kn_gen_elements(g, arg); i++) {
+        int64_t x = 6 * (i % last) / last, y = 6 * (i / last % next) / next,
+                steps = (x >= 2) + (x >= 5) + (y >= 2) + (y >= 5);
+        kn_gen_put(g, arg, i, ldexp(kn_gen_get(g, arg, i), (int)(10 * steps)));
+    }
+}
+
 static void run_row(const row *r) {
     char tuning[64];
     kiln_context_options o = {.struct_size = sizeof o, .cache_dir = "off", .sm_limit = 1};
@@ -289,6 +306,7 @@ static void run_row(const row *r) {
     ops.launch = launch;
     e->backend->ops = &ops;
     ck_assert_ok(kn_gen_make(&c, &g));
+    for (int k = 0; k < 3 && grown[k]; k++) grow(g, grown[k]);
     ck_assert_ok(kn_gen_run(g, ctx));
     e->backend->ops = all.ops;
     kn_context_leave(ctx);
