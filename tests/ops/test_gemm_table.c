@@ -78,6 +78,14 @@ static double cpu_ms(void) {
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
+/* Processor time is longer where others want the processors too: then the limit is half as long again, and the shortest
+ * of up to three counts. */
+static double most_ms(void) {
+    double load = 0;
+    bool busy = getloadavg(&load, 1) == 1 && load > (double)sysconf(_SC_NPROCESSORS_ONLN);
+    return busy ? 1.5 * MOST_MS : MOST_MS;
+}
+
 static void print_params(const kn_params *params) {
     for (int i = 0; i < params->count; i++) {
         const kn_param *p = &params->item[i];
@@ -97,9 +105,9 @@ static void check_kernel(const kn_kernel_spec *k, const char *target) {
     void *cubin = NULL;
     size_t len;
     ck_assert_ok(kn_kernel_expand(&in, &x));
-    /* On a busy machine processor time is longer than it should be: the shortest of up to three counts. */
+    double most = most_ms();
     double ms = 0;
-    for (int i = 0; i < 3 && (i == 0 || ms > MOST_MS); i++) {
+    for (int i = 0; i < 3 && (i == 0 || ms > most); i++) {
         kn_free(cubin);
         double before = cpu_ms();
         ck_assert_ok(kn_nvjitlink_assemble(&x, &cubin, &len, &report));
@@ -108,7 +116,7 @@ static void check_kernel(const kn_kernel_spec *k, const char *target) {
     }
     if (ms > slowest_ms) slowest_ms = ms;
     uint32_t spills = report.spill_stores + report.spill_loads;
-    if (spills + report.stack + report.remarks > 0 || ms > MOST_MS) {
+    if (spills + report.stack + report.remarks > 0 || ms > most) {
         bad++;
         printf("%s %s: %u registers, %u B spilt, %u B of stack, %u remarks %s, %.0f ms:", target, k->template_name,
                report.registers, spills, report.stack, report.remarks, report.remark, ms);
