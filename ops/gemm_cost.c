@@ -216,6 +216,9 @@ kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_d
     return choose(g, n, facts, n == 1 ? kn_gemm_depth_parts(g[0]) : 1);
 }
 
+/* An H200, by which is decided what must not differ from machine to machine. */
+static const kn_device_facts reference = {.multiprocessors = 132, .smem_per_block = 232448};
+
 kn_gemm_candidate kn_gemm_sm90_choose_generic(const kn_gemm *const *g, int n, const kn_device_facts *facts) {
     kn_gemm sized[KN_GEMM_SM90_MAX_PRODUCTS];
     const kn_gemm *list[KN_GEMM_SM90_MAX_PRODUCTS];
@@ -227,11 +230,11 @@ kn_gemm_candidate kn_gemm_sm90_choose_generic(const kn_gemm *const *g, int n, co
         /* Depth hardly matters to a tile. */
         for (int s = 0; g[i]->k_is_tokens && s < g[i]->n_segments; s++) sized[i].segment[s].k = MANY_TOKENS;
     }
-    return choose(list, n, facts, parts);
+    /* One kernel for all machines of the architecture that have the memory for it. */
+    kn_device_facts machine = *facts;
+    machine.multiprocessors = reference.multiprocessors;
+    return choose(list, n, &machine, parts);
 }
-
-/* The machine by which it is decided, so that no other machine's sums differ: an H200. */
-static const kn_device_facts reference = {.multiprocessors = 132, .smem_per_block = 232448};
 
 static bool may_have_parts(const kn_gemm *g) {
     const kn_gemm_operand *a = &g->segment[0].a, *b = &g->segment[0].b;
