@@ -148,3 +148,6 @@ kiln: --variants and --tokens go with --model: --model NAME --variants
 $ kiln warm --model all --op load_balance_backward,router_backward,expert_mlp_backward,moe_layer_backward --tokens 1,7,33,100,300,777,1500,3000,5000,8192,20000,131072 --arch sm_90a,sm_80 --dry-run | awk '$NF + 0 > 8'
 $ kiln warm --model all --op routed_experts_backward --tokens 1,7,33,100,300,777,1500,3000,5000,8192,20000,131072 --arch sm_90a --dry-run | awk '$NF + 0 > 14'
 $ kiln warm --model all --op routed_experts_backward --tokens 1,7,33,100,300,777,1500,3000,5000,8192,20000,131072 --arch sm_80 --dry-run | awk '$NF + 0 > 17'
+# One pack serves all machines of an architecture.
+$ for d in h200 h200,h100-pcie,h20; do kiln warm --model GLM-4.5-Air --device $d --dry-run | tail -1; done | uniq | wc -l
+1
