@@ -46,6 +46,11 @@ cache: 0 built, * from packs*
 check passed
 cache: 0 built, * from packs*
 check passed
+# Packs in layers, and merged into one.
+$ for n in 1 3; do sed -n ${n}p shapes.jsonl | kiln warm - --device sim -o $n.pack > /dev/null; done; kiln cache merge 1.pack 3.pack -o both.pack
+both.pack: * entries
+$ export KILN_ON_MISS=error KILN_CACHE_DIR=off; for ro in $PWD/1.pack:$PWD/3.pack $PWD/both.pack; do for f in load_balance_backward/b37_e256_k8_t1 moe_layer_backward/t20_h64_i48_e16_k4; do KILN_CACHE_RO=$ro kiln run $GOLDEN/$f.safetensors --no-assembler | grep -o 'cache: 0 built'; done; done | uniq -c
+* 4 cache: 0 built
 # A shape that was not listed: the sentence ends with the line to add, and that line is enough.
 $ KILN_ON_MISS=error KILN_CACHE_DIR=off KILN_CACHE_RO=$PWD/shapes.pack kiln run $GOLDEN/router_backward/t130_h136_e60_k8.safetensors --check --no-assembler
 kiln: router_backward: kernel router_*.ptxt (*) for sm_90a is in no cache layer, and KILN_ON_MISS is error; the line to add to the warm list is {"v":1,"op":"router_backward",*} (KILN_E_NOT_CACHED)
