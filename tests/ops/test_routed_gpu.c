@@ -105,11 +105,11 @@ START_TEST(bits_repeat) {
     if (skipped) return;
     static const int64_t tokens[] = {4096, 6144};
     kiln_context *ctx = open_context(KILN_SHAPES_DEFAULT, KILN_PATH_DEFAULT);
-    kn_gen_config c = routed_config(tokens[_i % 2], 512, 256, 64, 8);
+    kn_gen_config c = routed_config(tokens[_i % 2], 512, 256, 16, 8);
     c.dtype = c.out_dtype = _i / 2 ? KN_BF16 : KN_F32;
     placed p;
     place(&p, ctx, &c);
-    for (int repeat = 0; repeat < 20; repeat++) {
+    for (int repeat = 0; repeat < 10; repeat++) {
         poison(&p, repeat % 2 ? 0xff : 0x3f);
         ck_assert_ok(call(&p, NULL));
         ck_assert_ok(kiln_stream_synchronize(ctx, NULL));
