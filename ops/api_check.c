@@ -2,6 +2,7 @@
 #include "kiln/kiln_tools.h"
 #include "ops/api_call.h"
 #include "ops/compare.h"
+#include "ops/ref_common.h"
 
 #include <string.h>
 
@@ -23,6 +24,11 @@ int32_t kiln_reference(const char *op_name, const DLTensor *const *args, int32_t
     kn_status st = describe_host(op, args, n_args, options, &c);
     if (st == KN_OK) st = op->reference(&c.call, exact, magnitude);
     return st == KN_OK ? KN_OK : kn_error_prefix(st, "%s: ", op->name);
+}
+
+int32_t kiln_reference_products(kiln_product_fn product, void *user) {
+    kn_ref_set_products(product, user);
+    return KN_OK;
 }
 
 static kn_status check(const kn_op *op, const kn_api_call *c, const double *const *exact,

@@ -129,6 +129,26 @@ static void transpose(const double *a, int64_t rows, int64_t cols, double *out) 
     }
 }
 
+static _Thread_local kiln_product_fn given_product;
+static _Thread_local void *given_user;
+
+void kn_ref_set_products(kiln_product_fn function, void *user) {
+    given_product = function;
+    given_user = user;
+}
+
+static kn_status multiply(product *both, int64_t rows) {
+    bool small = (double)rows * (double)both->cols * (double)both->depth < 1e6;
+    if (small || !given_product) return kn_parallel_for(small ? 1 : kn_cpu_count(), rows, both_rows, both);
+    for (int i = 0; i < 2; i++) {
+        const product *p = &both[i];
+        int32_t st = given_product(given_user, rows, p->cols, p->depth, p->a, p->a_row, p->a_col, p->b, p->out);
+        KN_REQUIRE(st == KN_OK, (kn_status)st, "the caller's product of %lld x %lld x %lld failed", (long long)rows,
+                   (long long)p->cols, (long long)p->depth);
+    }
+    return KN_OK;
+}
+
 kn_status kn_ref_product(const kn_ref *a, bool ta, const kn_ref *b, bool tb, kn_ref *out) {
     kn_arena scratch = {0};
     kn_ref turned = {0};
@@ -151,8 +171,7 @@ kn_status kn_ref_product(const kn_ref *a, bool ta, const kn_ref *b, bool tb, kn_
     both[1].a = a->m;
     both[1].b = b->m;
     both[1].out = out->m;
-    bool small = (double)out->rows * (double)out->cols * (double)depth < 1e6;
-    st = kn_parallel_for(small ? 1 : kn_cpu_count(), out->rows, both_rows, both);
+    st = multiply(both, out->rows);
 out:
     kn_arena_free(&scratch);
     return st;

@@ -3,7 +3,7 @@
 #define KN_OPS_REF_COMMON_H
 
 #include "base/arena.h"
-#include "kiln/kiln.h"
+#include "kiln/kiln_tools.h"
 #include "ops/reference.h"
 
 /* A compact row-major matrix x and its magnitudes m: m is the expression that made x with every factor replaced by its
@@ -32,6 +32,8 @@ kn_status kn_ref_zero(kn_arena *arena, int64_t rows, int64_t cols, kn_ref *out);
 kn_status kn_ref_read(kn_arena *arena, const kn_tensor *t, int64_t index, kn_ref *out);
 /** out += op(a) * op(b), op the transpose where ta, tb say so. Parallel over the rows of `out`. */
 kn_status kn_ref_product(const kn_ref *a, bool ta, const kn_ref *b, bool tb, kn_ref *out);
+/** Who makes this thread's large products; NULL: kn_ref_product itself. */
+void kn_ref_set_products(kiln_product_fn function, void *user);
 /** `a` is rounded to type t on its way into a product: magnitudes other than 0 become at least t's smallest normal
  *  number, below which a rounding is not relative any more. Matters for f16 alone. */
 void kn_ref_rounded_to(kn_ref *a, kn_dtype t);

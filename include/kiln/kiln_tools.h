@@ -32,6 +32,15 @@ KILN_API int32_t kiln_event_elapsed_us(kiln_context *ctx, void *start, void *sto
 KILN_API int32_t kiln_reference(const char *op, const DLTensor *const *args, int32_t n_args, const void *options,
                                 double *const *exact, double *const *magnitude);
 
+/** A float64 product: out[i * n + j] += the sum over l < k of a[i * a_row + l * a_col] * b[l * n + j], for i < m, j <
+ * n. Returns a kiln_status. */
+typedef int32_t (*kiln_product_fn)(void *user, int64_t m, int64_t n, int64_t k, const double *a, int64_t a_row,
+                                   int64_t a_col, const double *b, double *out);
+
+/** From now on the large products of references that this thread asks for are made by `product`, by a GPU as it may be;
+ *  NULL: by the host's cores, as at first. */
+KILN_API int32_t kiln_reference_products(kiln_product_fn product, void *user);
+
 typedef struct kiln_check_result {
     uint32_t struct_size;
     int32_t pass;

@@ -312,7 +312,46 @@ START_TEST(silu_is_finite_everywhere) {
 }
 END_TEST
 
-/* Kernels take a logistic function below fp32's smallest normal number for zero, and multiply the result by anything. */
+/* A product of the caller's, which counts its calls; user: {calls, status}. */
+static int32_t plain_product(void *user, int64_t m, int64_t n, int64_t k, const double *a, int64_t a_row, int64_t a_col,
+                             const double *b, double *out) {
+    int32_t *state = user;
+    state[0]++;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t l = 0; l < k; l++)
+            for (int64_t j = 0; j < n; j++) out[i * n + j] += a[i * a_row + l * a_col] * b[l * n + j];
+    return state[1];
+}
+
+START_TEST(callers_may_multiply) {
+    kn_gen_config c = kn_gen_defaults("moe_layer_backward");
+    c.tokens = c.hidden = 128;
+    c.inner = 96;
+    kn_gen *own, *given;
+    ck_assert_ok(kn_gen_make(&c, &own));
+    ck_assert_ok(kn_gen_make(&c, &given));
+    ck_assert_ok(kn_gen_reference(own));
+    int32_t state[2] = {0, KILN_OK};
+    ck_assert_ok(kiln_reference_products(plain_product, state));
+    ck_assert_ok(kn_gen_reference(given));
+    ck_assert_int_eq(state[0], 12); /* six products, each with its magnitudes; the router's two are small */
+    for (int i = 0; i < own->op.n_outputs; i++) {
+        size_t bytes = (size_t)kn_gen_elements(own, own->op.n_args - own->op.n_outputs + i) * sizeof(double);
+        ck_assert_mem_eq(own->exact[i], given->exact[i], bytes);
+        ck_assert_mem_eq(own->magnitude[i], given->magnitude[i], bytes);
+    }
+    state[1] = KILN_E_LAUNCH;
+    ck_assert_int_eq(kn_gen_reference(given), KILN_E_LAUNCH);
+    ck_assert_ok(kiln_reference_products(NULL, NULL));
+    ck_assert_ok(kn_gen_reference(given));
+    ck_assert_int_eq(state[0], 13);
+    kn_gen_free(own);
+    kn_gen_free(given);
+}
+END_TEST
+
+/* Kernels take a logistic function below fp32's smallest normal number for zero, and multiply the result by anything.
+ */
 START_TEST(magnitudes_know_underflow) {
     kn_ref_act act = {.alpha = 1, .limit = (double)INFINITY};
     kn_ref_act_parts p = kn_ref_act_eval(&act, (kn_ref_num){-88, 88}, (kn_ref_num){1, 1});
@@ -526,6 +565,7 @@ int main(void) {
     tcase_add_test(t, masked_tokens_enter_nothing);
     tcase_add_test(t, the_stand_in_gradient_of_topk_weights);
     tcase_add_test(t, silu_is_finite_everywhere);
+    tcase_add_test(t, callers_may_multiply);
     tcase_add_test(t, magnitudes_know_underflow);
     tcase_add_test(t, a_users_activation_has_no_reference);
     tcase_add_test(t, duplicate_ids_add_up);

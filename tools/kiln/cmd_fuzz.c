@@ -203,6 +203,7 @@ static int run_all(fuzz *f) {
     KT_TRY(kt_library_open(f->library, &f->lib));
     KT_TRY(kt_fuzz_machine_open(f->lib, f->device ? f->device : "sim", &f->machine));
     KT_TRY(read_positive(f->work, "--work", f->machine.simulated ? 1e7 : 2e9, &f->limits.work));
+    if (f->machine.gpu) f->limits.large_work = 30 * f->limits.work;
     kt_fuzz_crash_watch(CASE_SECONDS);
     KT_TRY(f->replay ? run_replay(f) : run_cases(f));
     return f->report.findings
@@ -215,6 +216,22 @@ static void print_unseen(const fuzz *f) {
         const json_t *row = json_array_get(f->ledger, i);
         if (!json_object_get(row, "seen")) printf("not seen: %s\n", kt_json_text(row, "why", "?"));
     }
+}
+
+/* Who made the oracle's large products. */
+static void print_oracle(const fuzz *f) {
+    if (f->machine.gpu)
+        printf("oracle: the host, and the GPU for %" PRIu64 " large products\n", kt_fuzz_gpu_products(f->machine.gpu));
+    else if (f->machine.why_host)
+        printf("oracle: the host alone: %s\n", f->machine.why_host);
+}
+
+static json_t *report_json(const fuzz *f) {
+    json_t *report = kt_fuzz_report_json(&f->report, f->machine.device, (uint64_t)f->seed);
+    uint64_t products = f->machine.gpu ? kt_fuzz_gpu_products(f->machine.gpu) : 0;
+    json_object_set_new(report, "gpu_products", json_integer((json_int_t)products));
+    if (f->machine.why_host) json_object_set_new(report, "oracle_on_host_because", json_string(f->machine.why_host));
+    return report;
 }
 
 int kt_cmd_fuzz(const kt_command *self, int argc, char **argv) {
@@ -248,10 +265,10 @@ int kt_cmd_fuzz(const kt_command *self, int argc, char **argv) {
         kt_fuzz_report_clear_progress(&f->report);
         bool complete = code == KT_GOOD || code == KT_CHECK;
         if (complete && f->json) {
-            if (kt_print_json(kt_fuzz_report_json(&f->report, f->machine.device, (uint64_t)f->seed)) != KT_GOOD)
-                code = KT_ENVIRONMENT;
+            if (kt_print_json(report_json(f)) != KT_GOOD) code = KT_ENVIRONMENT;
         } else if (complete) {
             print_unseen(f);
+            print_oracle(f);
             kt_fuzz_report_print(&f->report);
         }
         kt_fuzz_report_free(&f->report);

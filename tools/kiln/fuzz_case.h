@@ -69,6 +69,7 @@ extern const char *const kt_fuzz_path_names[KT_FUZZ_N_PATHS];
 /* What draws are held to. */
 typedef struct kt_fuzz_limits {
     double work;       /* the most multiply-adds */
+    double large_work; /* of one case in ten, whose sizes go further; 0: of none */
     int64_t fixed[26]; /* sizes that are not drawn; -1: drawn */
     double scale;      /* 0: drawn */
 } kt_fuzz_limits;

@@ -83,20 +83,21 @@ static int64_t draw_top_k(kt_random *r, int64_t experts) {
     return chance(r, 10) ? log_uniform(r, 1, most) : clamp(PICK(r, 1, 2, 2, 3, 4, 6, 8, 8), 1, most);
 }
 
-static void draw_sizes(kt_random *r, bool aligned, kt_fuzz_case *c) {
+static void draw_sizes(kt_random *r, bool aligned, bool large, kt_fuzz_case *c) {
+    int64_t widest = large ? 4096 : 512, longest = large ? 8192 : 1024;
     bool product = is_op(c, "gemm") || is_op(c, "grouped_gemm"), flat = is_op(c, "load_balance_backward");
     for (int i = 0; i < 26; i++) c->size[i] = -1;
     const char *features = "HIF";
     for (const char *s = features; *s; s++)
-        if (has_axis(c->op, *s)) *size(c, *s) = aligned ? draw_aligned(r, 512) : draw_size(r, 1, 512);
+        if (has_axis(c->op, *s)) *size(c, *s) = aligned ? draw_aligned(r, widest) : draw_size(r, 1, widest);
     if (has_axis(c->op, 'E'))
         *size(c, 'E') = flat ? draw_size(r, 1, 4096) : draw_size(r, 1, chance(r, 10) ? 2048 : 256);
-    if (has_axis(c->op, 'T')) *size(c, 'T') = draw_tokens(r, 1024);
+    if (has_axis(c->op, 'T')) *size(c, 'T') = draw_tokens(r, longest);
     if (has_axis(c->op, 'B')) *size(c, 'B') = draw_tokens(r, 4096);
     if (product) {
-        *size(c, 'M') = chance(r, 5) ? 0 : aligned ? draw_aligned(r, 1024) : draw_size(r, 1, 1024);
-        *size(c, 'N') = chance(r, 3) ? 0 : aligned ? draw_aligned(r, 1024) : draw_size(r, 1, 1024);
-        *size(c, 'K') = chance(r, 5) ? 0 : aligned ? draw_aligned(r, 2048) : draw_size(r, 1, 2048);
+        *size(c, 'M') = chance(r, 5) ? 0 : aligned ? draw_aligned(r, longest) : draw_size(r, 1, longest);
+        *size(c, 'N') = chance(r, 3) ? 0 : aligned ? draw_aligned(r, longest) : draw_size(r, 1, longest);
+        *size(c, 'K') = chance(r, 5) ? 0 : aligned ? draw_aligned(r, 2 * longest) : draw_size(r, 1, 2 * longest);
         if (is_op(c, "grouped_gemm")) *size(c, 'G') = draw_size(r, 1, chance(r, 10) ? 512 : 24);
         return;
     }
@@ -115,8 +116,8 @@ static void apply_fixed(const kt_fuzz_limits *limits, kt_fuzz_case *c) {
 }
 
 /* Halve what is largest until the work fits. */
-static void fit(const kt_fuzz_limits *limits, bool aligned, kt_fuzz_case *c) {
-    for (int rounds = 0; rounds < 200 && kt_fuzz_case_work(c) > limits->work; rounds++) {
+static void fit(const kt_fuzz_limits *limits, bool aligned, double work, kt_fuzz_case *c) {
+    for (int rounds = 0; rounds < 200 && kt_fuzz_case_work(c) > work; rounds++) {
         int largest = -1;
         for (int i = 0; i < 26; i++)
             if (limits->fixed[i] < 0 && c->size[i] > 1 && (largest < 0 || c->size[i] > c->size[largest])) largest = i;
@@ -185,6 +186,14 @@ static void draw_routing(kt_random *r, kt_fuzz_case *c) {
     int64_t spare = *size(c, 'E') - *size(c, 'L');
     json_object_set_new(c->settings, "expert_lo", json_integer(spare > 0 ? kt_random_below(r, spare + 1) : 0));
     if (chance(r, 30)) json_object_set_new(c->settings, "num_experts", json_integer(*size(c, 'E')));
+}
+
+/* What the host would make by a product of its own. */
+static void drop_products(kt_fuzz_case *c) {
+    static const char *const names[] = {"saved_gate", "saved_up", "expert_output"};
+    for (int i = 0; i < 3; i++)
+        if (kt_op_arg(c->op, names[i])) c->dtype[arg_of(c, names[i])] = NULL;
+    if (is_op(c, "routed_experts_backward")) json_object_del(json_object_get(c->settings, "activation"), "limit");
 }
 
 /* ---- layouts ------------------------------------------------------------------------------------------------------
@@ -309,15 +318,16 @@ kt_fuzz_case kt_fuzz_draw(const kt_op *op, uint64_t seed, uint64_t number, const
     kt_random r = {mix(seed, number, op->name)};
     kt_fuzz_case c = {.op = op};
     c.seed = kt_random_bits(&r);
-    bool aligned = chance(&r, 50);
+    bool aligned = chance(&r, 50), large = chance(&r, 10) && limits->large_work > 0;
     draw_values(&r, limits, &c);
-    draw_sizes(&r, aligned, &c);
+    draw_sizes(&r, aligned, large, &c);
     draw_options(&r, &c);
     draw_tensors(&r, &c);
     apply_fixed(limits, &c);
     if (is_op(&c, "routed_experts_backward")) draw_routing(&r, &c);
+    if (large) drop_products(&c);
     kt_fuzz_case_mend(&c);
-    fit(limits, aligned, &c);
+    fit(limits, aligned, large ? limits->large_work : limits->work, &c);
     draw_accumulate(&r, &c);
     if (c.in_place) json_object_del(c.settings, "accumulate");
     bool half = is_half(c.dtype[0]);

@@ -31,10 +31,15 @@ int kt_fuzz_machine_open(kt_library *lib, const char *device, kt_fuzz_machine *f
     f->simulated = type == 1;
     if (f->simulated) return KT_GOOD;
     f->stream_ctx = ctx;
-    return kt_status(lib, KT_CALL(lib, "kiln_stream_create", KT_PTR(ctx), KT_PTR(&f->stream)));
+    KT_TRY(kt_status(lib, KT_CALL(lib, "kiln_stream_create", KT_PTR(ctx), KT_PTR(&f->stream))));
+    int code = kt_fuzz_gpu_open(lib, ctx, id, &f->gpu);
+    if (code == KT_ENVIRONMENT) f->why_host = kt_copy(kt_message());
+    return code == KT_ENVIRONMENT ? KT_GOOD : code;
 }
 
 void kt_fuzz_machine_close(kt_fuzz_machine *f) {
+    kt_fuzz_gpu_close(f->gpu);
+    free(f->why_host);
     if (f->stream) (void)KT_CALL(f->lib, "kiln_stream_destroy", KT_PTR(f->stream_ctx), KT_PTR(f->stream));
     for (int i = 0; i < KT_FUZZ_N_PATHS * 2; i++) {
         void *ctx = f->ctx[i / 2][i % 2];

@@ -3,6 +3,7 @@
 #define KILN_TOOL_FUZZ_RUN_H
 
 #include "fuzz_check.h"
+#include "fuzz_gpu.h"
 
 /* What was found. */
 typedef enum kt_fuzz_kind {
@@ -30,6 +31,8 @@ typedef struct kt_fuzz_machine {
     const char *device;
     bool simulated;
     void *stream, *stream_ctx;
+    kt_fuzz_gpu *gpu; /* makes the oracle's large products; NULL: the host does, */
+    char *why_host;   /* and why, on a GPU */
     /* By kernels' path; first runs, and repetitions with other grids and with kernels for any token count. */
     void *ctx[KT_FUZZ_N_PATHS][2];
 } kt_fuzz_machine;
