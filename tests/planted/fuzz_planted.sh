@@ -29,7 +29,7 @@ past_the_end       | gemm                    | M=$T N=$D K=$D
 modified_input     | router_backward         | T=$T H=$D
 unordered_sum      | grouped_gemm            | M=$T N=$D K=$D
 taken_for_zero     | router_backward         | T=$T H=$D
-lost_tie           | routed_experts_backward | T=$T H=$D I=$D
+lost_tie           | routed_experts_backward | T=$T H=$D I=$D L=8 E=8 K=4
 dropped_last_token | expert_mlp_backward     | T=$T H=$D F=$D
 transposed_tile    | gemm                    | M=$T N=$D K=$D
 uncounted_ids      | moe_layer_backward      | T=$T H=$D I=$D
