@@ -381,6 +381,8 @@ static void epi_activation(kn_gemm *g, const kn_problem *p) {
 static void emit_da(const mlp *m) {
     bool product = m->grads || m->dots, h_out = m->w2_out && !m->screen_h;
     if (!product && !h_out) return;
+    /* What else the epilogue holds in registers: measured with the assembler, which spills nothing then. */
+    int most = h_out || m->dots || m->p->source[0] || m->p->source[1] ? 64 : 128;
     /* The left side of an empty product is never read. */
     kn_gemm g = {.symbol = "expert_mlp_da",
                  .m = m->tokens,
@@ -391,7 +393,7 @@ static void emit_da(const mlp *m) {
                               product ? m->hidden : 0}},
                  .a_split = 1,
                  .b_split = 1,
-                 .most_accumulators = {96, h_out || m->dots ? 96 : 128},
+                 .most_accumulators = {most, most},
                  .epilogue = "row_swiglu_backward"};
     int up_align = m->p->align_log2[UP_OUTPUT], gate_align = m->p->align_log2[W1_OUTPUT];
     g.epi_align_log2 = up_align < gate_align ? up_align : gate_align;

@@ -13,6 +13,8 @@ enum {
  * measured. */
 static const double FIRST_TILE = 3000;
 static const double EPILOGUE = 300, EPILOGUE_128X128 = 1000; /* of any tile, and in proportion to its size */
+static const double ACTIVATION_128X128 = 5000;               /* with the derivative of an activation */
+static const double TURN = 700, LEAN_TURN = 1400;            /* between a tile and the next of the other consumer */
 static const double COOP = 1.03;                             /* consumers that share a tile wait for each other */
 static const double L2_BYTES = 62;        /* a clock, of one multiprocessor, neighbours reading the same tiles */
 static const double HBM_BYTES = 2300;     /* a clock, of the device */
@@ -22,6 +24,8 @@ static const double REREAD = 0.4;         /* of a large operand, for each furthe
 static const double LARGE_OPERAND = 32e6; /* bytes that the L2 does not keep */
 static const double EXCHANGE = 1200, EXCHANGE_128X128 = 1600; /* of sums within a cluster of two */
 
+static const double CROWDED = 4000; /* when clusters take more than nine in ten multiprocessors */
+
 /* Beside these: tiles whose bn divides the tokens with the least rest. nvJitLink assembles relocatable code, in which
  * setmaxnreg is ignored: a thread of three warpgroups has 168 registers, of a lean frame's two 255. */
 static const struct {
@@ -30,10 +34,10 @@ static const struct {
     bool lean;
 } shapes[] = {{false, 2, 128, false}, {false, 1, 256, false}, {false, 2, 64, false}, {false, 1, 128, false},
               {false, 1, 64, false},  {true, 1, 256, false},  {true, 1, 192, false}, {true, 1, 128, false},
-              {true, 1, 64, false},   {false, 1, 32, false},  {false, 2, 32, false}, {false, 2, 192, true},
-              {false, 2, 128, true},  {true, 2, 128, true},   {true, 2, 192, true}};
-enum { MAX_SLICES = 64, DEEP = 16, PRODUCER_ACCUMULATORS = 128, LEAN_MORE = 64 };
-enum { FEW_TOKENS = 256, SOME_TOKENS = 128, MANY_TOKENS = 4096 }; /* of generic kernels */
+              {true, 1, 64, false},   {true, 2, 64, false},   {false, 1, 32, false}, {false, 2, 32, false},
+              {false, 2, 192, true},  {false, 2, 128, true},  {true, 2, 128, true},  {true, 2, 192, true}};
+enum { MAX_SLICES = 64, DEEP = 16, PRODUCER_ACCUMULATORS = 128, LEAN_MORE = 64, SECOND_BLOCK = 32 };
+enum { FEW_TOKENS = 256, MANY_TOKENS = 4096 }; /* of generic kernels */
 /* Products that are hardly faster in parts are left whole. */
 static const double WORTH_IT = 0.97;
 
@@ -53,6 +57,19 @@ int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_d
     return n > MAX_STAGES ? MAX_STAGES : (int)n;
 }
 
+/* Accumulators of a thread beside which nothing is spilt, and with which a kernel takes less than 300 ms to assemble:
+ * tests/ops/test_gemm_table.c assembles all that this allows. */
+static int most_accumulators(const kn_gemm_candidate *c, const kn_gemm *g) {
+    int most = g->most_accumulators[c->swap];
+    /* Which of two blocks of rows a chunk is of, an epilogue finds out while all accumulators are alive. */
+    if (most) return most + (c->lean ? LEAN_MORE : 0) - (c->mb > 1 ? SECOND_BLOCK : 0);
+    /* "store" is unrolled over all accumulators. */
+    bool added = g->accumulate, wide = added || kn_dtype_size(g->d.dtype) > 2;
+    if (c->lean) return wide ? PRODUCER_ACCUMULATORS : PRODUCER_ACCUMULATORS + LEAN_MORE;
+    bool rows_of_256 = c->mb == 1 && !c->swap, columns_added = c->mb == 2 && c->swap && added;
+    return rows_of_256 || columns_added ? PRODUCER_ACCUMULATORS - 8 : PRODUCER_ACCUMULATORS;
+}
+
 /* Why the kernel cannot make the products this way; NULL: it can. */
 static const char *refusal(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, const kn_device_facts *facts) {
     const kn_gemm_operand *columns = c->swap ? &g[0]->segment[0].a : &g[0]->segment[0].b;
@@ -60,11 +77,16 @@ static const char *refusal(const kn_gemm_candidate *c, const kn_gemm *const *g, 
         return "an operand that is not contiguous along k is read 64 columns at a time";
     if (c->swap && n > 1) return "several products in a launch are not swapped";
     if (c->parts > 1 && (!c->coop || c->lean)) return "CTAs that share a depth add up halves of a shared tile";
-    int most = g[0]->most_accumulators[c->swap] ? g[0]->most_accumulators[c->swap] : PRODUCER_ACCUMULATORS;
-    if (c->mb * c->bn / 2 > most + (c->lean ? LEAN_MORE : 0))
+    if (c->mb * c->bn / 2 > most_accumulators(c, g[0]))
         return "the epilogue needs the registers of so many accumulators";
     if (kn_gemm_sm90_stages(c, g[0], facts) < 3) return "shared memory for less than three k blocks";
     return NULL;
+}
+
+int kn_gemm_sm90_rows_loaded(const kn_gemm_candidate *c, const kn_gemm *g) {
+    int64_t rows = c->swap ? g->n : g->m;
+    int tile = kn_gemm_sm90_tile_rows(c);
+    return rows < tile ? (int)kn_ceil_div(rows, 8) * 8 : tile;
 }
 
 int64_t kn_gemm_sm90_tiles(const kn_gemm_candidate *c, const kn_gemm *g) {
@@ -88,10 +110,11 @@ static double output_bytes(const kn_gemm *g) {
 /* Clocks in which the L2 delivers a k block in the tiles that set the pace: those over the edge of a K-major operand,
  * in short launches. `block`: what a whole tile takes. */
 static double feed_clocks(const kn_gemm_candidate *c, const kn_gemm *g, double waves, double block) {
-    double feed = (double)(kn_gemm_sm90_tile_rows(c) + c->bn) * 2 * KN_GEMM_SM90_K_BLOCK / L2_BYTES, worst = feed;
+    int64_t loaded = kn_gemm_sm90_rows_loaded(c, g);
+    double feed = (double)(loaded + c->bn) * 2 * KN_GEMM_SM90_K_BLOCK / L2_BYTES, worst = feed;
     const kn_gemm_operand *operand[2] = {&g->segment[0].a, &g->segment[0].b};
-    int64_t rows = kn_gemm_sm90_tile_rows(c), extent[2] = {g->m, g->n};
-    int64_t tile[2] = {c->swap ? c->bn : rows, c->swap ? rows : c->bn};
+    int64_t extent[2] = {g->m, g->n};
+    int64_t tile[2] = {c->swap ? c->bn : loaded, c->swap ? loaded : c->bn};
     for (int i = 0; i < 2; i++) {
         int64_t tiles = kn_ceil_div(extent[i], tile[i]);
         double outside = (double)(tiles * tile[i] - extent[i]);
@@ -111,8 +134,8 @@ typedef struct work {
 static work work_of(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, double tiles, double waves) {
     work w = {0};
     double rows = kn_gemm_sm90_tile_rows(c), tensor = rows * c->bn / 32 * (c->coop ? COOP : 1);
-    double inside = (rows + c->bn) * 2 * KN_GEMM_SM90_K_BLOCK / L2_BYTES;
     for (int i = 0; i < n; i++) {
+        double inside = (kn_gemm_sm90_rows_loaded(c, g[i]) + c->bn) * 2.0 * KN_GEMM_SM90_K_BLOCK / L2_BYTES;
         int64_t tiles_m = kn_ceil_div(g[i]->m, c->swap ? c->bn : kn_gemm_sm90_tile_rows(c));
         int64_t tiles_n = kn_ceil_div(g[i]->n, c->swap ? kn_gemm_sm90_tile_rows(c) : c->bn);
         double feed = feed_clocks(c, g[i], waves, tensor > inside ? tensor : inside);
@@ -133,10 +156,13 @@ kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const 
     double waves = (double)kn_ceil_div((int64_t)tiles, at_once);
     work w = work_of(c, g, n, tiles, waves);
     w.tensor /= parts, w.feed /= parts, w.tile /= parts;
-    double epilogue = EPILOGUE + EPILOGUE_128X128 * tile_size;
-    if (c->parts > 1) epilogue = EPILOGUE + EXCHANGE + (EPILOGUE_128X128 / 2 + EXCHANGE_128X128) * tile_size;
+    double size_cost = strcmp(g[0]->epilogue, "row_swiglu_backward") == 0 ? ACTIVATION_128X128 : EPILOGUE_128X128;
+    double epilogue = EPILOGUE + size_cost * tile_size;
+    if (c->parts > 1) epilogue = EPILOGUE + EXCHANGE + (size_cost / 2 + EXCHANGE_128X128) * tile_size;
     /* Ping-pong hides all epilogues but the last, unless they are longer than a tile's products. */
-    double between = c->coop ? w.tile + epilogue : (w.tile > epilogue ? w.tile : epilogue);
+    double turn = c->lean ? LEAN_TURN : TURN;
+    double between = c->coop ? w.tile + epilogue : (w.tile + turn > epilogue ? w.tile + turn : epilogue);
+    double crowded = c->parts > 1 && tiles > 0.92 * (double)at_once ? CROWDED : 0;
     double compute = (waves - 1) * between + w.tile + epilogue, memory = w.bytes / HBM_BYTES;
     double longer = compute > memory ? compute : memory, shorter = compute > memory ? memory : compute;
     return (kn_gemm_cost){.tiles = tiles,
@@ -145,7 +171,7 @@ kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const 
                           .l2 = waves * w.feed,
                           .hbm = memory,
                           .epilogues = compute - waves * w.tile,
-                          .clocks = FIRST_TILE + longer + OVERLAP * shorter};
+                          .clocks = FIRST_TILE + crowded + longer + OVERLAP * shorter};
 }
 
 static bool same(const kn_gemm_candidate *a, const kn_gemm_candidate *b) {
@@ -219,23 +245,6 @@ kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_d
 /* An H200, by which is decided what must not differ from machine to machine. */
 static const kn_device_facts reference = {.multiprocessors = 132, .smem_per_block = 232448};
 
-kn_gemm_candidate kn_gemm_sm90_choose_generic(const kn_gemm *const *g, int n, const kn_device_facts *facts) {
-    kn_gemm sized[KN_GEMM_SM90_MAX_PRODUCTS];
-    const kn_gemm *list[KN_GEMM_SM90_MAX_PRODUCTS];
-    int parts = n == 1 ? kn_gemm_depth_parts(g[0]) : 1;
-    for (int i = 0; i < n; i++) {
-        sized[i] = *g[i];
-        list[i] = &sized[i];
-        if (g[i]->m_is_tokens) sized[i].m = kn_gemm_is_for_few(g[i]) ? SOME_TOKENS : MANY_TOKENS;
-        /* Depth hardly matters to a tile. */
-        for (int s = 0; g[i]->k_is_tokens && s < g[i]->n_segments; s++) sized[i].segment[s].k = MANY_TOKENS;
-    }
-    /* One kernel for all machines of the architecture that have the memory for it. */
-    kn_device_facts machine = *facts;
-    machine.multiprocessors = reference.multiprocessors;
-    return choose(list, n, &machine, parts);
-}
-
 static bool may_have_parts(const kn_gemm *g) {
     const kn_gemm_operand *a = &g->segment[0].a, *b = &g->segment[0].b;
     return g->group == KN_GROUP_NONE && g->gather_dtype == KN_DTYPE_NONE && !g->k_is_tokens && !g->promote &&
@@ -249,7 +258,78 @@ int kn_gemm_depth_parts(const kn_gemm *g) {
     return halves > 0 && (whole < 0 || halves < WORTH_IT * whole) ? 2 : 1;
 }
 
-bool kn_gemm_is_for_few(const kn_gemm *g) {
-    if (may_have_parts(g)) return kn_gemm_depth_parts(g) > 1;
+/* Numbers of tokens that generic kernels are planned for. */
+enum { COUNTS = 9 };
+static const int64_t counts[COUNTS] = {64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+
+static bool is_ever_in_parts(const kn_gemm *g) {
+    kn_gemm sized = *g;
+    bool ever = false;
+    for (int i = 0; i < COUNTS && !ever && may_have_parts(g); i++) {
+        sized.m = counts[i];
+        ever = kn_gemm_depth_parts(&sized) > 1;
+    }
+    return ever;
+}
+
+static bool is_for_few(const kn_gemm *g, bool ever_in_parts) {
+    if (ever_in_parts) return kn_gemm_depth_parts(g) > 1;
     return (g->group == KN_GROUP_M && g->n_groups > 0 ? kn_ceil_div(g->m, g->n_groups) : g->m) <= FEW_TOKENS;
+}
+
+bool kn_gemm_is_for_few(const kn_gemm *g) {
+    return is_for_few(g, is_ever_in_parts(g));
+}
+
+static const int64_t MATTERS = 512; /* tokens from which on a loss counts */
+static const double MORE = 3;       /* times as much */
+
+/* The tile of a generic kernel: of those that are the best for one of these numbers of tokens, the one that at worst
+ * loses least for the others that share the kernel. */
+static kn_gemm_candidate choose_for_all_tokens(const kn_gemm *g, const kn_device_facts *facts) {
+    kn_gemm sized[COUNTS];
+    kn_gemm_candidate best[COUNTS], chosen;
+    double clocks[COUNTS], least = -1;
+    int n = 0, parts = kn_gemm_depth_parts(g);
+    bool in_parts = is_ever_in_parts(g), few = is_for_few(g, in_parts);
+    for (int i = 0; i < COUNTS; i++) {
+        const kn_gemm *one = &sized[n];
+        sized[n] = *g;
+        sized[n].m = counts[i];
+        if (is_for_few(one, in_parts) != few) continue;
+        best[n] = choose(&one, 1, facts, parts);
+        clocks[n] = kn_gemm_sm90_cost(&best[n], &one, 1, facts->multiprocessors).clocks;
+        n++;
+    }
+    const kn_gemm *own = g;
+    if (n == 0) return choose(&own, 1, facts, parts);
+    for (int c = 0; c < n; c++) {
+        double worst = 0;
+        for (int i = 0; i < n; i++) {
+            const kn_gemm *one = &sized[i];
+            double loss = kn_gemm_sm90_cost(&best[c], &one, 1, facts->multiprocessors).clocks / clocks[i] - 1;
+            if (one->m >= MATTERS) loss *= MORE;
+            if (loss > worst) worst = loss;
+        }
+        if (least >= 0 && worst >= least) continue;
+        least = worst;
+        chosen = best[c];
+    }
+    return chosen;
+}
+
+kn_gemm_candidate kn_gemm_sm90_choose_generic(const kn_gemm *const *g, int n, const kn_device_facts *facts) {
+    kn_gemm sized[KN_GEMM_SM90_MAX_PRODUCTS];
+    const kn_gemm *list[KN_GEMM_SM90_MAX_PRODUCTS];
+    /* One kernel for all machines of the architecture that have the memory for it. */
+    kn_device_facts machine = *facts;
+    machine.multiprocessors = reference.multiprocessors;
+    if (n == 1 && g[0]->m_is_tokens) return choose_for_all_tokens(g[0], &machine);
+    for (int i = 0; i < n; i++) {
+        sized[i] = *g[i];
+        list[i] = &sized[i];
+        /* Depth hardly matters to a tile. */
+        for (int s = 0; g[i]->k_is_tokens && s < g[i]->n_segments; s++) sized[i].segment[s].k = MANY_TOKENS;
+    }
+    return choose(list, n, &machine, n == 1 ? kn_gemm_depth_parts(g[0]) : 1);
 }

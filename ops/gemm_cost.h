@@ -22,6 +22,9 @@ typedef struct kn_gemm_candidate {
 static inline int kn_gemm_sm90_tile_rows(const kn_gemm_candidate *c) {
     return 64 * c->mb * (c->coop ? 2 : 1);
 }
+/** Rows of the kernel's A that a tile loads: where one tile holds them all, no more than there are, for those outside
+ * of a matrix take longer than others. */
+int kn_gemm_sm90_rows_loaded(const kn_gemm_candidate *c, const kn_gemm *g);
 /** k blocks in flight. */
 int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts);
 int64_t kn_gemm_sm90_tiles(const kn_gemm_candidate *c, const kn_gemm *g);

@@ -119,6 +119,12 @@ static void set_sizes(kn_params *params, const kn_gemm_candidate *c, const kn_ge
     kn_params_set(params, "SPLIT_FROM", n > 1 && last->n_segments > 1 ? n - 1 : 0);
 }
 
+/* Rows of the kernel's A in a box. A generic kernel does not know how many there are. */
+static int rows_loaded(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, bool generic) {
+    bool known = n == 1 && (c->swap || !g[0]->m_is_tokens || !generic);
+    return known ? kn_gemm_sm90_rows_loaded(c, g[0]) : kn_gemm_sm90_tile_rows(c);
+}
+
 static void fill_params(kn_params *params, const kn_gemm_candidate *c, const kn_gemm *const *g, int n,
                         const kn_problem *p, const kn_device_facts *facts) {
     const kn_gemm_operand *a = &g[0]->segment[0].a, *b = &g[0]->segment[0].b;
@@ -130,6 +136,7 @@ static void fill_params(kn_params *params, const kn_gemm_candidate *c, const kn_
     kn_params_set_name(params, "SWITCH", !switched(g, n) ? "none" : c->swap ? "of_a" : "of_b");
     kn_params_set(params, "SWAP", c->swap);
     kn_params_set_name(params, "MODE", c->coop ? "coop" : "pingpong");
+    if ((c->swap ? b : a)->depth_contiguous) kn_params_set(params, "A_BOX", rows_loaded(c, g, n, p->generic));
     kn_params_set(params, "MB", c->mb);
     kn_params_set(params, "BN", c->bn);
     kn_params_set(params, "STAGES", kn_gemm_sm90_stages(c, g[0], facts));
@@ -139,17 +146,17 @@ static void fill_params(kn_params *params, const kn_gemm_candidate *c, const kn_
     kn_gemm_epilogue_params(g[0], params);
 }
 
-/* The maps of segment s of one product: the kernel's A, its B, and what may stand instead of the product's B. */
-static void bind_maps(kn_program_builder *b, kn_launch_spec *l, const kn_gemm_candidate *c, const kn_gemm *g, int s,
-                      bool with_instead) {
+/* The maps of segment s of one product: the kernel's A in boxes of `rows`, its B, and what may stand instead of the
+ * product's B. */
+static void bind_maps(kn_program_builder *b, kn_launch_spec *l, const kn_gemm_candidate *c, const kn_gemm *g, int rows,
+                      int s, bool with_instead) {
     /* Problems of one segment never read the maps of the others. */
     if (s >= g->n_segments) s = 0;
     const kn_gemm_operand *pa = &g->segment[s].a, *pb = &g->segment[s].b;
     const kn_gemm_operand *instead = g->b_switch ? &g->b_instead[s] : pb;
     int64_t k = g->segment[s].k;
-    int rows_of_b = c->swap ? kn_gemm_sm90_tile_rows(c) : c->bn;
-    int map_a = add_map(b, pa, g->m, k, c->swap ? c->bn : kn_gemm_sm90_tile_rows(c)),
-        map_b = add_map(b, pb, g->n, k, rows_of_b);
+    int rows_of_b = c->swap ? rows : c->bn;
+    int map_a = add_map(b, pa, g->m, k, c->swap ? c->bn : rows), map_b = add_map(b, pb, g->n, k, rows_of_b);
     kn_bind_map(l, c->swap ? map_b : map_a);
     kn_bind_map(l, c->swap ? map_a : map_b);
     if (with_instead) kn_bind_map(l, add_map(b, instead, g->n, k, rows_of_b));
@@ -176,7 +183,8 @@ void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, co
     l->dependent = true;
     int segments = g[n - 1]->n_segments;
     for (int i = 0; i < n; i++)
-        for (int s = 0; s < segments; s++) bind_maps(b, l, &c, g[i], s, switched(g, n) != NULL);
+        for (int s = 0; s < segments; s++)
+            bind_maps(b, l, &c, g[i], rows_loaded(&c, g, n, p->generic), s, switched(g, n) != NULL);
     if (switched(g, n)) kn_gemm_bind_place(l, &switched(g, n)->b_flag);
     for (int i = 0; i < n; i++) kn_gemm_bind_epilogue(l, g[i]);
     kn_bind_i32(l, (int32_t)(c.swap ? g[0]->n : g[0]->m));

@@ -265,7 +265,8 @@ static void emit_da(layer *m) {
                  .b_split = 1,
                  .segment = {{tensor_rows(m, GRAD_OUTPUT, true), tensor_rows(m, DOWN_WEIGHT, false),
                               m->gradients ? m->hidden : 0}},
-                 .epilogue = m->gradients ? "swiglu_backward" : "row_swiglu_backward",
+                 .most_accumulators = {m->make_h ? 96 : 128, m->make_h ? 96 : 128},
+                 .epilogue = "row_swiglu_backward",
                  .epi_align_log2 = gate_align < up_align ? gate_align : up_align};
     epi_name(&g, "ACT_T", kn_dtype_name(m->type));
     epi_value(&g, "H_OUT", m->make_h);
@@ -275,13 +276,12 @@ static void emit_da(layer *m) {
     epi_bind_kept(&g, m->gradients, m->du);
     epi_bind_kept(&g, m->make_h, m->h);
     epi_bind(&g, (kn_binding){.kind = KN_BIND_I64, .value = m->inner_ld});
-    if (!m->gradients) { /* the other epilogue can leave dg and du out; of what else it can do nothing is wanted */
-        epi_value(&g, "GRADS", 0);
-        epi_value(&g, "DOT", 0);
-        epi_name(&g, "ID_T", "none");
-        epi_name(&g, "WEIGHT_T", "none");
-        for (int i = 0; i < 5; i++) epi_bind(&g, (kn_binding){.kind = KN_BIND_I64});
-    }
+    /* Rows are tokens, without weights. */
+    epi_value(&g, "GRADS", m->gradients);
+    epi_value(&g, "DOT", 0);
+    epi_name(&g, "ID_T", "none");
+    epi_name(&g, "WEIGHT_T", "none");
+    for (int i = 0; i < 5; i++) epi_bind(&g, (kn_binding){.kind = KN_BIND_I64});
     kn_gemm_emit(&m->builder, &g, p, m->facts, m->target);
 }
 

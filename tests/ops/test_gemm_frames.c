@@ -92,12 +92,14 @@ static void check_all(const product *p, size_t n) {
 /* Tiles beyond 128 accumulators; fewer and more k blocks than stages; several tiles a CTA. */
 START_TEST(consumers_load) {
     static const product rows[] = {
-        {200, 256, 64, 0, KN_BF16, KN_F32, 0, {{"lean-pingpong-128x192", 0}, {"lean-pingpong-128x192", 1}}},
-        {264, 200, 328, 3, KN_F16, KN_BF16, 1, {{"lean-pingpong-128x192-swap", 1}}},
+        {200, 256, 64, 0, KN_BF16, KN_BF16, 0, {{"lean-pingpong-128x192", 0}, {"lean-pingpong-128x192", 1}}},
+        {264, 200, 328, 3, KN_F16, KN_BF16, 0, {{"lean-pingpong-128x192-swap", 1}}},
+        {90, 200, 328, 2, KN_BF16, KN_F32, 0, {{"coop-128x64", 0}, {"lean-coop-256x128", 0}}}, /* fewer rows than a tile
+                                                                                                */
         {300, 392, 136, 0, KN_BF16, KN_BF16, 0, {{"lean-pingpong-128x128", 2}}},
         {150, 264, 520, 0, KN_BF16, KN_F16, 0, {{"lean-pingpong-128x152-swap", 1}}},
         {260, 264, 200, 2, KN_BF16, KN_F32, 1, {{"lean-coop-256x128", 1}}},
-        {260, 136, 456, 0, KN_BF16, KN_F32, 0, {{"lean-coop-256x192", 1}}},
+        {260, 136, 456, 0, KN_BF16, KN_F16, 0, {{"lean-coop-256x192", 1}}},
     };
     CHECK_ALL(rows);
 }
