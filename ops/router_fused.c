@@ -97,9 +97,10 @@ static void choose_stages(const kn_router *r, bool formed, layout *x) {
     int64_t lanes = kn_router_lanes(r->experts), row = 4 * lanes * 4 * kn_router_ceil_div(r->experts, 4 * lanes);
     int64_t left = (int64_t)r->facts->smem_per_block - SLACK;
     bool two_rows = r->p->option[KN_ROUTER_SCORE] == KILN_SCORE_SOFTMAX_SELECTED;
-    int64_t patches = x->dh_groups * PATCHES;
+    /* Rows on their way to grad_hidden_states, 16 of each warp: as they are, or as floats. */
+    int64_t patches = r->p->align_log2[KN_ROUTER_OUT_HIDDEN] < 4 ? PATCHES : 64 * (2 * x->columns + 16);
     if (x->dh_groups) left -= blocks * tile;
-    if (x->dh_groups && r->p->align_log2[KN_ROUTER_OUT_HIDDEN] < 4) left -= patches;
+    left -= x->dh_groups * patches;
     if (formed) left -= x->front_warps * (32 / lanes) * row * (two_rows ? 2 : 1);
     int64_t dz = blocks * TILE, hidden = x->dw_groups ? tile : 0;
     int64_t share = x->dw_groups ? 64 * blocks * 4 * ((x->columns + 23) / 32 * 32 + 8) : 0;
