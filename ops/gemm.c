@@ -101,7 +101,7 @@ static void emit_portable(kn_program_builder *b, const kn_gemm *g, const kn_prob
     kn_gemm_tile t = kn_gemm_portable_tile(g, p->generic);
     char tile[KN_GEMM_NAME_CAP];
     snprintf(tile, sizeof tile, "mma-%dx%d", (int)t.bm, (int)t.bn);
-    kn_gemm_explain_only(b, g, "mma", tile, reason);
+    kn_gemm_explain_only(b, &g, 1, "mma", tile, reason);
     kn_gemm_portable_emit(b, g, p);
 }
 

@@ -98,11 +98,11 @@ static void explain(kn_buf *out, const kn_gemm *const *g, int n, const kn_device
     kn_buf_add(out, "]}");
 }
 
-void kn_gemm_explain_only(kn_program_builder *b, const kn_gemm *g, const char *path, const char *tile,
+void kn_gemm_explain_only(kn_program_builder *b, const kn_gemm *const *g, int n, const char *path, const char *tile,
                           const char *reason) {
     kn_buf *out = b->program->explain;
     if (!out || b->status != KN_OK) return;
-    begin(out, &g, 1, path);
+    begin(out, g, n, path);
     kn_buf_addf(out, ",\"chosen\":\"%s\",\"by\":\"rule\",\"reason\":", tile);
     kn_buf_add_json(out, reason);
     kn_buf_add(out, ",\"candidates\":[]}");

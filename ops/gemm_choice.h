@@ -19,8 +19,8 @@ void kn_gemm_sm90_key(const kn_gemm *const *g, int n, kn_buf *out);
  * was measured for these sizes says nothing about a generic kernel, which serves others too. */
 kn_gemm_candidate kn_gemm_sm90_pick(kn_program_builder *b, const kn_gemm *const *g, int n, bool generic,
                                     const kn_device_facts *facts);
-/** Explain a product that is made in the only way there is: `path` with a tile named `tile`. */
-void kn_gemm_explain_only(kn_program_builder *b, const kn_gemm *g, const char *path, const char *tile,
+/** Explain products of one launch that are made in the only way there is: `path` with a tile named `tile`. */
+void kn_gemm_explain_only(kn_program_builder *b, const kn_gemm *const *g, int n, const char *path, const char *tile,
                           const char *reason);
 
 #endif

@@ -1,9 +1,10 @@
 /* ops/gemm_dw: plans gradients of expert weights on ptx_templates/gemm_dw_sm90.ptxt. */
 #include "ops/gemm_dw.h"
 
-#include "ops/gemm_internal.h"
+#include "ops/gemm_choice.h"
 
 #include <math.h>
+#include <stdio.h>
 
 enum {
     BM = 128,
@@ -111,6 +112,10 @@ void kn_gemm_dw_emit(kn_program_builder *b, const kn_gemm *const *g, int n, cons
                             (long long)g[0]->n_groups, (long long)g[0]->m, (long long)g[0]->n);
         return;
     }
+    char tile[KN_GEMM_NAME_CAP];
+    snprintf(tile, sizeof tile, "%dx%d-walk%d", BM, (int)c.bn, (int)c.walk);
+    kn_gemm_explain_only(b, g, n, "dw", tile,
+                         "weight gradients of experts: as many rows share B as leave work for all");
     int kernel;
     fill_params(kn_add_kernel(b, "gemm_dw_sm90.ptxt", &kernel), &c, g, n);
     kn_launch_spec *l = kn_add_launch(b, kernel, (uint32_t)(items < sms ? items : sms), 1, 1);

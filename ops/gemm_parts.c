@@ -5,9 +5,10 @@
  * fill a machine of 132 multiprocessors. How K is cut depends on the sizes alone. */
 #include "ops/gemm_parts.h"
 
-#include "ops/gemm_internal.h"
+#include "ops/gemm_choice.h"
 
 #include <limits.h>
+#include <stdio.h>
 
 enum {
     TILE_M = 128,
@@ -61,6 +62,9 @@ static void bind_map(kn_program_builder *b, kn_launch_spec *l, const kn_gemm_ope
 void kn_gemm_parts_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p) {
     int64_t tiles = kn_ceil_div(g->m, TILE_M) * kn_ceil_div(g->n, TILE_N), k = g->segment[0].k;
     int64_t split = 2 * tiles <= WANTED_BLOCKS ? 2 : 1;
+    char tile[KN_GEMM_NAME_CAP];
+    snprintf(tile, sizeof tile, "%dx%d%s", TILE_M, TILE_N, split > 1 ? "-halves" : "");
+    kn_gemm_explain_only(b, &g, 1, "parts", tile, "a long sum of a left side in bf16 parts");
     int kernel;
     kn_params *params = kn_add_kernel(b, "gemm_parts_sm90.ptxt", &kernel);
     kn_params_set_name(params, "SYMBOL", g->symbol);
