@@ -262,23 +262,9 @@ int kn_gemm_depth_parts(const kn_gemm *g) {
 enum { COUNTS = 9 };
 static const int64_t counts[COUNTS] = {64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 
-static bool is_ever_in_parts(const kn_gemm *g) {
-    kn_gemm sized = *g;
-    bool ever = false;
-    for (int i = 0; i < COUNTS && !ever && may_have_parts(g); i++) {
-        sized.m = counts[i];
-        ever = kn_gemm_depth_parts(&sized) > 1;
-    }
-    return ever;
-}
-
-static bool is_for_few(const kn_gemm *g, bool ever_in_parts) {
-    if (ever_in_parts) return kn_gemm_depth_parts(g) > 1;
-    return (g->group == KN_GROUP_M && g->n_groups > 0 ? kn_ceil_div(g->m, g->n_groups) : g->m) <= FEW_TOKENS;
-}
-
 bool kn_gemm_is_for_few(const kn_gemm *g) {
-    return is_for_few(g, is_ever_in_parts(g));
+    if (may_have_parts(g)) return kn_gemm_depth_parts(g) > 1;
+    return (g->group == KN_GROUP_M && g->n_groups > 0 ? kn_ceil_div(g->m, g->n_groups) : g->m) <= FEW_TOKENS;
 }
 
 static const int64_t MATTERS = 512; /* tokens from which on a loss counts */
@@ -291,18 +277,21 @@ static kn_gemm_candidate choose_for_all_tokens(const kn_gemm *g, const kn_device
     kn_gemm_candidate best[COUNTS], chosen;
     double clocks[COUNTS], least = -1;
     int n = 0, parts = kn_gemm_depth_parts(g);
-    bool in_parts = is_ever_in_parts(g), few = is_for_few(g, in_parts);
+    bool few = kn_gemm_is_for_few(g);
     for (int i = 0; i < COUNTS; i++) {
         const kn_gemm *one = &sized[n];
         sized[n] = *g;
         sized[n].m = counts[i];
-        if (is_for_few(one, in_parts) != few) continue;
+        if (kn_gemm_is_for_few(one) != few) continue;
         best[n] = choose(&one, 1, facts, parts);
         clocks[n] = kn_gemm_sm90_cost(&best[n], &one, 1, facts->multiprocessors).clocks;
         n++;
     }
-    const kn_gemm *own = g;
-    if (n == 0) return choose(&own, 1, facts, parts);
+    if (n == 0) { /* parts that pay between these numbers alone */
+        const kn_gemm *one = &sized[0];
+        sized[0].m = FEW_TOKENS;
+        return choose(&one, 1, facts, parts);
+    }
     for (int c = 0; c < n; c++) {
         double worst = 0;
         for (int i = 0; i < n; i++) {
