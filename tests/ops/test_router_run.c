@@ -1,7 +1,7 @@
 /* router_backward: results. Golden cases, random problems over every option, sizes of experts and slots, no tokens, bad
  * ids, masked tokens, NaN, exact zeros, known numbers, bits that may not depend on other tokens. The device is
  * KILN_DEVICE's: the GPU where there is one, else the simulator. KN_LONG=1 runs more and larger random problems. */
-#include "test_router_support.h"
+#include "router_draw.h"
 
 #include "kiln/kiln_tools.h"
 #include "support/golden.h"
@@ -19,12 +19,6 @@ static void open_both(void) {
 static void close_both(void) {
     ck_assert_ok(kiln_context_destroy(fast));
     ck_assert_ok(kiln_context_destroy(portable));
-}
-
-static uint64_t state = 1;
-static int64_t draw(int64_t n) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (int64_t)((state >> 33) % (uint64_t)n);
 }
 
 /* ---- golden ---------------------------------------------------------------------------------------------------------
@@ -54,65 +48,24 @@ END_TEST
 /* ---- random problems ------------------------------------------------------------------------------------------------
  */
 
-static const int64_t edges[] = {1,  2,  3,   7,   8,   9,   15,  16,  17,  31,  33,  60,  63,  64, 65,
-                                72, 96, 127, 128, 129, 136, 160, 192, 200, 256, 257, 384, 512, 700};
-
-static int64_t draw_edge(int64_t most) {
-    int64_t v;
-    do v = edges[draw(sizeof edges / sizeof *edges)];
-    while (v > most);
-    return v;
-}
-
-/* Which optional inputs there are: some, such that the operation accepts them. */
-static uint64_t draw_absent(int32_t score) {
-    uint64_t absent = 0;
-    for (int i = 0; i < N_ARGS; i++) {
-        if (bit(i) & OPTIONAL && draw(2)) absent |= bit(i);
-        if (bit(i) & OUTPUTS && draw(i == OUT_BIAS ? 2 : 6) == 0) absent |= bit(i);
-    }
-    if (score == KILN_SCORE_SOFTMAX_SELECTED || absent & bit(AUX)) absent |= bit(AUX) | bit(AUX_ROW);
-    if (absent & bit(ROUTER_LOGITS)) absent |= bit(Z_LOSS);
-    return absent;
-}
-
-static kn_gen_config draw_config(int64_t budget) {
-    static const kn_dtype types[] = {KN_BF16, KN_F16, KN_F32};
-    kn_gen_config c = config_of(0, 0, 0, 0);
+static kn_gen_config draw_config(uint64_t *state, int64_t budget) {
+    int64_t hidden, experts, tokens;
     do {
-        c.hidden = draw_edge(700);
-        c.experts = draw_edge(700);
-        c.tokens = draw(12) ? draw_edge(384) : 0;
-    } while (c.hidden * c.experts * (c.tokens + 16) > budget);
-    c.top_k = draw(4) ? 1 + draw(c.experts < 8 ? c.experts : 8) : 1 + draw(c.experts < 256 ? c.experts : 256);
-    c.seed = (uint64_t)draw(1 << 30);
-    c.dtype = types[draw(3)];
-    c.side_dtype = types[draw(3)];
-    c.out_dtype = types[draw(3)];
-    c.id_dtype = draw(2) ? KN_I32 : KN_I64;
-    c.gap = draw(3) == 0 ? (int)draw(12) : 0;
-    c.skip_percent = draw(3) == 0 ? 30 : 0;
-    kiln_router_backward_options *o = &c.options.router;
-    o->score = (int32_t)draw(4);
-    o->normalise = (int32_t)draw(4);
-    o->logits_gradient = (int32_t)draw(2);
-    o->round_dlogits = (int32_t)draw(2);
-    o->eps = o->normalise == KILN_NORMALISE_SUM_CLAMP && draw(2) ? 0.3 : (draw(2) ? 0.01 : 0);
-    o->scaling = draw(2) ? 0 : 2.5;
-    o->common.accumulate = draw(2) ? 0 : (uint64_t)draw(16);
-    /* A sum of no scores at all is 0, and 0 / 0 no number: such tokens are tested on their own. */
-    c.absent = draw_absent(o->score);
-    if (!(c.absent & bit(AUX_ROW))) c.aux_rows = 1 + draw(5);
-    if (draw(2)) c.swapped = bit(GRAD_MASK);
+        hidden = draw_edge(state, 700);
+        experts = draw_edge(state, 700);
+        tokens = draw_below(state, 12) ? draw_edge(state, 384) : 0;
+    } while (hidden * experts * (tokens + 16) > budget);
+    kn_gen_config c = draw_features(state, hidden, experts);
+    c.tokens = tokens;
     return c;
 }
 
 START_TEST(random_problems) {
     open_both();
     bool all = getenv("KN_LONG") != NULL;
-    state = 11;
-    for (int i = 0; i < (all ? 2000 : 130); i++) {
-        kn_gen_config c = draw_config(all ? 4000000 : 400000);
+    uint64_t state = 11;
+    for (int i = 0; i < (all ? 2400 : 130); i++) {
+        kn_gen_config c = draw_config(&state, all ? 4000000 : 400000);
         run_one(&c, i % 2 ? portable : fast, i % 2 ? "portable" : "fast");
     }
     close_both();
