@@ -223,10 +223,18 @@ int kt_fuzz_memory_make(const kt_fuzz_case *c, kt_library *lib, void *ctx, kt_fu
     return KT_GOOD;
 }
 
+static void free_block(kt_fuzz_memory *m, kt_fuzz_block *b) {
+    if (b->device && b->device != b->host) (void)KT_CALL(m->lib, "kiln_device_free", KT_PTR(m->ctx), KT_PTR(b->device));
+    if (b->map) munmap(b->map, b->map_bytes);
+    free(b->before);
+    *b = (kt_fuzz_block){0};
+}
+
 int kt_fuzz_memory_workspace(kt_fuzz_memory *m) {
     kiln_common_options *common = m->options;
     kt_fuzz_block *b = &m->workspace;
     uint64_t bytes = 0;
+    free_block(m, b);
     KT_TRY(kt_status(m->lib,
                      KT_CALL(m->lib, "kiln_workspace_size", KT_PTR(m->ctx), KT_STR(m->c->op->name),
                              KT_PTR(m->device_args), KT_I32(m->c->op->n_args), KT_PTR(m->options), KT_PTR(&bytes))));
@@ -237,13 +245,6 @@ int kt_fuzz_memory_workspace(kt_fuzz_memory *m) {
     common->workspace = (char *)b->device + (b->bytes - band - rounded);
     common->workspace_bytes = bytes;
     return KT_GOOD;
-}
-
-static void free_block(kt_fuzz_memory *m, kt_fuzz_block *b) {
-    if (b->device && b->device != b->host) (void)KT_CALL(m->lib, "kiln_device_free", KT_PTR(m->ctx), KT_PTR(b->device));
-    if (b->map) munmap(b->map, b->map_bytes);
-    free(b->before);
-    *b = (kt_fuzz_block){0};
 }
 
 void kt_fuzz_memory_free(kt_fuzz_memory *m) {

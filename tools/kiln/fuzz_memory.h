@@ -29,7 +29,8 @@ typedef struct kt_fuzz_memory {
 
 /** Blocks for the case's tensors, values in the inputs and in the outputs that are added to, all else 0xFF. */
 int kt_fuzz_memory_make(const kt_fuzz_case *c, kt_library *lib, void *ctx, kt_fuzz_memory *out);
-/** A guarded workspace of as many bytes as the library asks for. */
+/** A guarded workspace of as many bytes as the library asks for in the context m->ctx, in the place of an earlier one.
+ */
 int kt_fuzz_memory_workspace(kt_fuzz_memory *m);
 void kt_fuzz_memory_free(kt_fuzz_memory *m);
 

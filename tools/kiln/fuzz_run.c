@@ -57,6 +57,14 @@ static void found(kt_fuzz_finding *finding, kt_fuzz_kind kind, int arg) {
     snprintf(finding->message, sizeof finding->message, "%s", kt_message());
 }
 
+/* As much workspace as the library asks for. */
+static int give_workspace(kt_fuzz_memory *m, kt_fuzz_finding *finding) {
+    int code = kt_fuzz_memory_workspace(m);
+    if (code != KT_USAGE && code != KT_CHECK) return code;
+    found(finding, KT_FUZZ_REFUSED, -1);
+    return KT_GOOD;
+}
+
 /* Call, finished, results on the host. */
 static int call(kt_fuzz_machine *f, kt_fuzz_memory *m, unsigned char poison, kt_fuzz_finding *finding) {
     KT_TRY(kt_fuzz_memory_reset(m, poison));
@@ -139,20 +147,27 @@ static void compare_bits(const kt_fuzz_memory *m, void *const *first, kt_fuzz_fi
     }
 }
 
+/* In the context that m->ctx is now. */
+static int repeat(kt_fuzz_machine *f, kt_fuzz_memory *m, void *const *first, kt_fuzz_finding *finding) {
+    if (f->simulated)
+        KT_TRY(kt_status(f->lib, KT_CALL(f->lib, "kiln_context_sim_seed", KT_PTR(m->ctx), KT_U64(m->c->seed))));
+    KT_TRY(give_workspace(m, finding));
+    if (finding->kind != KT_FUZZ_PASSED) return KT_GOOD;
+    KT_TRY(call(f, m, 0x4B, finding)); /* large numbers where the first run had NaN */
+    if (finding->kind == KT_FUZZ_PASSED) compare_bits(m, first, finding);
+    return KT_GOOD;
+}
+
 static int run_again(kt_fuzz_machine *f, kt_fuzz_memory *m, kt_fuzz_finding *finding) {
-    void *first[KT_MAX_ARGS] = {NULL}, *ctx = m->ctx;
-    keep(m, first);
     /* Other kernels take long to assemble: on a GPU one case in four gets them, the others run again as they are. */
     int again = f->simulated || m->c->seed % 4 == 0;
     KT_TRY(open_context(f, m->c->path, again));
+    void *first[KT_MAX_ARGS] = {NULL}, *ctx = m->ctx;
+    keep(m, first);
     m->ctx = f->ctx[m->c->path][again];
-    if (f->simulated)
-        KT_TRY(kt_status(f->lib, KT_CALL(f->lib, "kiln_context_sim_seed", KT_PTR(m->ctx), KT_U64(m->c->seed))));
-    int code = call(f, m, 0x4B, finding); /* large numbers where the first run had NaN */
-    if (code == KT_GOOD && finding->kind == KT_FUZZ_PASSED) compare_bits(m, first, finding);
-    if (code == KT_GOOD) code = kt_status(f->lib, KT_CALL(f->lib, "kiln_context_device_faults_reset", KT_PTR(m->ctx)));
-    for (int i = 0; i < KT_MAX_ARGS; i++) free(first[i]);
+    int code = repeat(f, m, first, finding);
     m->ctx = ctx;
+    for (int i = 0; i < KT_MAX_ARGS; i++) free(first[i]);
     return code;
 }
 
@@ -181,15 +196,8 @@ int kt_fuzz_run(kt_fuzz_machine *f, const kt_fuzz_case *c, kt_fuzz_finding *find
     kt_fuzz_oracle oracle = {0};
     int code = kt_fuzz_memory_make(c, f->lib, f->ctx[c->path][0], m);
     if (code == KT_GOOD) code = kt_fuzz_oracle_make(m, &oracle);
-    if (code == KT_GOOD) {
-        code = kt_fuzz_memory_workspace(m);
-        if (code == KT_USAGE || code == KT_CHECK) {
-            found(finding, KT_FUZZ_REFUSED, -1);
-            code = KT_GOOD;
-        } else if (code == KT_GOOD) {
-            code = run_checks(f, m, &oracle, finding);
-        }
-    }
+    if (code == KT_GOOD) code = give_workspace(m, finding);
+    if (code == KT_GOOD && finding->kind == KT_FUZZ_PASSED) code = run_checks(f, m, &oracle, finding);
     kt_fuzz_oracle_free(&oracle);
     kt_fuzz_memory_free(m);
     free(m);
