@@ -30,7 +30,9 @@ static int find(functions *f) {
                    {"nvrtcGetPTXSize", &f->ptx_size},        {"nvrtcGetPTX", &f->ptx},
                    {"nvrtcDestroyProgram", &f->destroy}};
     const char *own = getenv("KILN_LIBNVRTC");
-    void *library = own && *own ? dlopen(own, RTLD_NOW | RTLD_LOCAL) : NULL;
+    bool named = own && *own;
+    void *library = named ? dlopen(own, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (named && !library) return kt_fail(KT_ENVIRONMENT, "no NVRTC: KILN_LIBNVRTC is \"%s\"", own);
     for (size_t i = 0; i < sizeof paths / sizeof *paths && !library; i++)
         library = dlopen(paths[i], RTLD_NOW | RTLD_LOCAL);
     if (!library)

@@ -25,6 +25,7 @@ $ kiln fuzz gemm --cases 2 --work 1e5 --json | grep -E '^  "'
   "worst": {
   "rows": [],
   "drawn": {
+  "gpu_products": 0
 # A ledger says why; rows that nothing matched are listed.
 $ echo '[{"op": "gemm", "kind": "fault", "why": "an old driver"}]' > known.json
 $ kiln fuzz gemm --cases 1 --work 1e5 --known known.json | head -2
@@ -54,3 +55,17 @@ kiln: --findings must be at least 1
 $ kiln fuzz gemm --device tpu
 kiln: device is "tpu"; wanted *
 [2]
+# On a GPU, played by a fake whose kernels compute nothing: what they leave is found, and so is an oracle that does not multiply.
+$ KILN_CACHE_DIR=off KILN_LIBNVRTC=off KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 kiln fuzz gemm --device cuda:0 M=5 N=7 K=3 --cases 3 --findings 1 --no-shrink
+finding: wrong: d[*
+  kiln fuzz gemm --seed 1 --case *
+  case: * gemm M=5 N=7 K=3 *
+  d[*
+  replay: kiln fuzz --replay ./fuzz-gemm-1-*.safetensors
+  data: * kiln run ./fuzz-gemm-1-*.safetensors --check
+oracle: the host alone: no NVRTC: KILN_LIBNVRTC is "off"
+...
+kiln: 1 of * cases failed
+[1]
+$ if kiln env | grep -q 'NVRTC .*libnvrtc'; then KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 kiln fuzz gemm --device cuda:0 --cases 1 2>&1 | tail -1; else echo "kiln: the oracle's product (no NVRTC here)"; fi || true
+kiln: the oracle's product *
