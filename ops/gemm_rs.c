@@ -24,6 +24,7 @@ enum {
 /* Most rows of a tile whose accumulators and fragments leave wgmma enough registers. */
 static int64_t most_rows(const kn_gemm_rs *how) {
     if (!how->fp32) return 256;
+    if (how->promote) return how->products == 3 ? 96 : 112;
     return how->products == 3 ? 208 : 224;
 }
 
@@ -144,7 +145,7 @@ static void fill_params(kn_params *params, const kn_gemm *g, int n, const kn_gem
     kn_params_set_name(params, "A_MAJOR", w->depth_contiguous ? "k" : "mn");
     kn_params_set(params, "PRODUCTS", how->products);
     kn_params_set(params, "SCALED", how->scaled);
-    kn_params_set(params, "PROMOTE", g->promote ? PROMOTE_BLOCKS : 0);
+    kn_params_set(params, "PROMOTE", how->promote ? PROMOTE_BLOCKS : 0);
     kn_params_set_name(params, "OFFSETS_T", g->offsets_dtype == KN_I64 ? "s64" : "s32");
     kn_params_set(params, "BN", tile);
     kn_params_set(params, "STAGES", stages_of(g, how, tile, facts));
