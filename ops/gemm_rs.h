@@ -12,6 +12,7 @@ typedef struct kn_gemm_rs {
     int products;      /* 1: weights and tokens as bf16 (or f16); 3: as hi + lo bf16 parts */
     bool fp32;         /* the weights are fp32 */
     int64_t low_bytes; /* products 3: the tokens' lo parts lie this far behind their hi parts */
+    bool promote;      /* partial sums move to fp32 registers */
     bool scaled;       /* fp32 weights become f16, scaled row by row; the tokens are f16 with scales of their own */
     int64_t scales;    /* scaled: where in the workspace lie two bf16 a row of tokens, whose product undoes its scale */
 } kn_gemm_rs;

@@ -159,10 +159,9 @@ static void set_up(kn_routed *r) {
     r->pairs = r->tokens * r->top_k;
     r->precision = choose_precision(r, p->option[KN_ROUTED_MATH]);
     r->fast = kn_routed_can_be_fast(r);
-    if (r->fast && r->in == KN_F32) { /* what passes through TMA is rounded beforehand */
-        r->precision.rows = KN_BF16;
-        r->precision.scaled = r->precision.forward_split == 2;
-    }
+    r->fast_gradients = r->fast && kn_routed_can_have_fast_gradients(r);
+    if (r->fast_gradients && r->in == KN_F32) r->precision.rows = KN_BF16; /* TMA does not round */
+    if (r->fast && r->in == KN_F32) r->precision.scaled_parts = r->precision.forward_split - 1;
     /* A step of wgmma is 16 deep: the weight gradients of an expert may not begin in the middle of one. */
     r->pad = r->fast ? 16 : 1;
     r->rows = r->pairs + (r->pad - 1) * (r->local < r->pairs ? r->local : r->pairs);

@@ -44,7 +44,8 @@ typedef struct kn_routed_precision {
     int forward_split;  /* parts of the operands that make g, u and a */
     int gradient_split; /* of those that make the gradients */
     bool promote;
-    bool scaled; /* dy and x are kept a second time, as f16 scaled row by row, for the first products */
+    int scaled_parts; /* dy and x are kept a second time, as f16 scaled row by row, for the first products: in one part,
+                         or as hi + lo; 0: they are not */
 } kn_routed_precision;
 
 /* The plan in the making: sizes, choices, and where everything lies in the workspace. */
@@ -62,15 +63,17 @@ typedef struct kn_routed {
     bool on_input;
     bool gate_saved, up_saved;
     bool want_hidden, want_weights, want_gate, want_up, want_down;
-    bool fast;         /* the Hopper kernels: gemm_rs, gemm_dw */
-    bool want_dx;      /* the rows' dx: for grad_hidden_states, or for grad_topk_weights on the input */
-    bool want_partial; /* partial sums of a h */
+    bool fast;           /* the Hopper kernel of g, u and a: gemm_rs */
+    bool fast_gradients; /* those of the gradients, too: gemm_rs, gemm_dw */
+    bool want_dx;        /* the rows' dx: for grad_hidden_states, or for grad_topk_weights on the input */
+    bool want_partial;   /* partial sums of a h */
     kn_routed_precision precision;
     int64_t chunks, chunk_pairs; /* of the sort */
     int64_t partials;            /* partial sums of a row */
     int64_t tile, dx_tile;       /* rows of a tile of the first products, and of dx */
     int64_t tail;                /* rows behind the last expert's that its tiles reach into */
     int64_t scaled_skip;         /* from dy and x to their scaled numbers */
+    int64_t low_skip;            /* from these to their lo parts */
     struct {
         int64_t counts, offsets, pair_row, row_pair, row_weight; /* the sort's */
         int64_t x, dy, x_scales, dy_scales, gate, up, partials, dx;
@@ -86,6 +89,7 @@ void kn_routed_emit_combine(const kn_routed *r);
 
 /* routed_products.c: the products of the three phases. */
 bool kn_routed_can_be_fast(const kn_routed *r);
+bool kn_routed_can_have_fast_gradients(const kn_routed *r);
 void kn_routed_reserve_products(kn_routed *r);
 void kn_routed_emit_gate_up(const kn_routed *r);
 void kn_routed_emit_activation_gradient(const kn_routed *r);

@@ -68,7 +68,7 @@ static void set_parts(kn_gemm *g, int wanted) {
 
 /* dy or x as the first products take it. */
 static kn_gemm_operand token_rows(const kn_routed *r, int64_t at) {
-    if (r->precision.scaled) return slice(at + r->scaled_skip, KN_F16, r->hidden, true);
+    if (r->precision.scaled_parts) return slice(at + r->scaled_skip, KN_F16, r->hidden, true);
     return slice(at, r->precision.rows, r->hidden, true);
 }
 
@@ -107,18 +107,30 @@ static kn_gemm dx_product(const kn_routed *r) {
     return g;
 }
 
-/* Whether the Hopper kernels can read and write what the caller has. */
+/* Whether the Hopper kernel of g, u and a can read what the caller has, and is as precise as is wanted. */
 bool kn_routed_can_be_fast(const kn_routed *r) {
-    if (r->in == KN_F16 || r->precision.act != KN_BF16) return false;
-    kn_gemm da = activation_product(r), gate = gate_or_up(r, true), up = gate_or_up(r, false), dx = dx_product(r);
+    const kn_routed_precision *q = &r->precision;
+    if (q->act != KN_BF16 && r->in != KN_F16 && !q->promote) return false;
+    kn_gemm da = activation_product(r), gate = gate_or_up(r, true), up = gate_or_up(r, false);
     return kn_gemm_rs_fits(&da, r->p, r->target) && kn_gemm_rs_fits(&gate, r->p, r->target) &&
-           kn_gemm_rs_fits(&up, r->p, r->target) && kn_gemm_rs_fits(&dx, r->p, r->target);
+           kn_gemm_rs_fits(&up, r->p, r->target);
+}
+
+/* Their kernels take one 16-bit number of each operand. */
+bool kn_routed_can_have_fast_gradients(const kn_routed *r) {
+    kn_gemm dx = dx_product(r);
+    return r->precision.act == KN_BF16 && r->in != KN_F16 && kn_gemm_rs_fits(&dx, r->p, r->target);
 }
 
 /* scales: of dy or x, for the first products; 0 for dx. */
 static kn_gemm_rs stream_how(const kn_routed *r, bool forward, int64_t scales) {
-    return (kn_gemm_rs){
-        .products = 1, .fp32 = r->in == KN_F32, .scaled = forward && r->precision.scaled, .scales = scales};
+    bool scaled = forward && r->precision.scaled_parts > 0;
+    return (kn_gemm_rs){.products = scaled && r->precision.scaled_parts == 2 ? 3 : 1,
+                        .fp32 = r->in == KN_F32,
+                        .low_bytes = r->low_skip,
+                        .promote = forward && r->precision.promote,
+                        .scaled = scaled,
+                        .scales = scales};
 }
 
 /* Reports set a launch's time beside the bytes of the weights, or of their gradients, that it cannot do without. */
@@ -131,12 +143,13 @@ static void set_launch_floor(const kn_routed *r, const kn_gemm_operand *matrix, 
 
 /* Products of rows, n of the same tokens; `forward`: the first ones, of x or dy with these scales. */
 static void emit_rows(const kn_routed *r, const kn_gemm *const *g, int n, bool forward, int64_t scales) {
-    if (r->fast) {
+    bool fast = forward ? r->fast : r->fast_gradients;
+    if (fast) {
         kn_gemm_rs how = stream_how(r, forward, scales);
         kn_gemm_rs_emit(r->b, g, n, &how, forward ? r->tile : r->dx_tile, r->p, r->facts);
     }
     for (int i = 0; i < n; i++) {
-        if (!r->fast) kn_gemm_emit(r->b, g[i], r->p, r->facts, r->target);
+        if (!fast) kn_gemm_emit(r->b, g[i], r->p, r->facts, r->target);
         if (r->rows > 0) set_launch_floor(r, &g[i]->segment[0].b, g[i]->n_segments);
     }
 }
@@ -162,7 +175,8 @@ static void reserve_maps(kn_routed *r) {
     kn_gemm inner = activation_product(r), dx = dx_product(r);
     kn_gemm_rs first = stream_how(r, true, 0), last = stream_how(r, false, 0);
     r->tile = r->fast ? kn_gemm_rs_tile(&first, pairs, r->local, r->pad) : kn_gemm_tile_m(&inner, r->p, r->target);
-    r->dx_tile = r->fast ? kn_gemm_rs_tile(&last, pairs, r->local, r->pad) : kn_gemm_tile_m(&dx, r->p, r->target);
+    r->dx_tile =
+        r->fast_gradients ? kn_gemm_rs_tile(&last, pairs, r->local, r->pad) : kn_gemm_tile_m(&dx, r->p, r->target);
     r->tail = r->tile > r->dx_tile ? r->tile : r->dx_tile;
     if (r->tail < 64) r->tail = 64; /* a block of depth of the weight gradients */
     if (r->p->generic) r->tail = MOST_TILE;
@@ -178,11 +192,12 @@ static void reserve_dx(kn_routed *r) {
 
 void kn_routed_reserve_products(kn_routed *r) {
     const kn_routed_precision *q = &r->precision;
-    int64_t width = q->scaled ? 2 * r->hidden : r->hidden;
-    r->scaled_skip = q->scaled ? r->rows * r->hidden * 2 : 0;
-    r->at.x = reserve_rows(r, width, q->rows);  /* read by three products: gathered once */
-    r->at.dy = reserve_rows(r, width, q->rows); /* by two */
-    if (q->scaled) {                            /* from the gather to the products that undo the scales */
+    int64_t own = kn_dtype_size(q->rows), halves = own / 2 + q->scaled_parts;
+    r->scaled_skip = r->rows * r->hidden * own;
+    r->low_skip = r->rows * r->hidden * 2;
+    r->at.x = reserve_rows(r, halves * r->hidden, KN_F16);  /* read by three products: gathered once */
+    r->at.dy = reserve_rows(r, halves * r->hidden, KN_F16); /* by two */
+    if (q->scaled_parts) {                                  /* from the gather to the products that undo the scales */
         r->at.x_scales = kn_routed_reserve(r, (uint64_t)r->rows * 4);
         r->at.dy_scales = kn_routed_reserve(r, (uint64_t)r->rows * 4);
     }
@@ -200,8 +215,8 @@ void kn_routed_reserve_products(kn_routed *r) {
     if (r->want_dx) reserve_dx(r);
 }
 
-static void emit_map(const kn_routed *r, const kn_gemm *g, int64_t tile) {
-    if (r->fast) {
+static void emit_map(const kn_routed *r, const kn_gemm *g, int64_t tile, bool fast) {
+    if (fast) {
         kn_gemm_rs_emit_map(r->b, g, tile, r->p);
     } else {
         kn_gemm_emit_tile_map(r->b, g, r->p, r->target);
@@ -214,7 +229,7 @@ void kn_routed_emit_gate_up(const kn_routed *r) {
     int n = 0;
     if (!r->gate_saved) products[n++] = &gate;
     if (!r->up_saved) products[n++] = &up;
-    emit_map(r, &da, r->tile);
+    emit_map(r, &da, r->tile, r->fast);
     if (n > 0) emit_rows(r, products, n, true, r->at.x_scales);
 }
 
@@ -358,7 +373,7 @@ void kn_routed_emit_weight_gradients(const kn_routed *r) {
     if (r->want_gate) g[n++] = weight_gradient(r, KN_ROUTED_GRAD_GATE, dgate, r->inner, x, r->hidden);
     if (r->want_up) g[n++] = weight_gradient(r, KN_ROUTED_GRAD_UP, dup, r->inner, x, r->hidden);
     if (r->want_down) g[n++] = weight_gradient(r, KN_ROUTED_GRAD_DOWN, dy, r->hidden, hw, r->inner);
-    if (r->fast) {
+    if (r->fast_gradients) {
         emit_fast_gradients(r, g, n);
         return;
     }
@@ -371,6 +386,6 @@ void kn_routed_emit_weight_gradients(const kn_routed *r) {
 void kn_routed_emit_dx(const kn_routed *r) {
     kn_gemm g = dx_product(r);
     const kn_gemm *products[1] = {&g};
-    if (r->at.hidden_map != r->at.inner_map) emit_map(r, &g, r->dx_tile);
+    if (r->at.hidden_map != r->at.inner_map) emit_map(r, &g, r->dx_tile, r->fast_gradients);
     emit_rows(r, products, 1, false, 0);
 }

@@ -94,11 +94,11 @@ void kn_routed_emit_gather(const kn_routed *r) {
     kn_params_set(params, "SOURCES", 2);
     kn_params_set_name(params, "SRC_T", kn_dtype_name(r->in));
     kn_params_set_name(params, "DST_T", kn_dtype_name(r->precision.rows));
-    kn_params_set(params, "PARTS", r->precision.scaled ? 2 : 1);
+    kn_params_set(params, "PARTS", 1 + r->precision.scaled_parts);
     kn_params_set(params, "SCALED", r->on_input);
     kn_params_set(params, "PAD", r->pad);
     kn_params_set(params, "TAIL", r->fast ? r->tail : 0);
-    kn_params_set(params, "ACT_COLS", r->fast ? 3 * r->inner : 0);
+    kn_params_set(params, "ACT_COLS", r->fast_gradients ? 3 * r->inner : 0);
     kn_params_set(params, "SRC_VEC", vec < vec_dy ? vec : vec_dy);
     kn_params_set(params, "DST_VEC", r->hidden % 8 == 0 ? 8 : 1);
     bool dependent = set_dependent(r, params);
@@ -121,6 +121,7 @@ void kn_routed_emit_gather(const kn_routed *r) {
     kn_bind_workspace(l, r->at.row_pair);
     kn_bind_workspace(l, r->at.offsets);
     kn_bind_workspace(l, r->at.act);
+    kn_bind_i64(l, r->low_skip);
     kn_bind_i32(l, (int32_t)r->rows);
     kn_bind_i32(l, (int32_t)r->tokens);
 }
