@@ -29,17 +29,16 @@ static bool is_called(const json_t *model, const char *name) {
 /* Names that hold `name`, or share its first letters. */
 static int not_found(const json_t *models, const char *name) {
     char near[512] = "";
-    size_t i, stem = strcspn(name, "-0123456789");
+    size_t i, used = 0, stem = strcspn(name, "-0123456789");
     const json_t *model;
     json_array_foreach(models, i, model) {
         const char *known = kt_json_text(model, "model", "");
         bool alike = strcasestr(known, name) || (stem > 2 && strncasecmp(known, name, stem) == 0);
-        if (!alike || strlen(near) + strlen(known) + 3 > sizeof near) continue;
-        if (*near) strcat(near, ", ");
-        strcat(near, known);
+        if (!alike || used + strlen(known) + 3 > sizeof near) continue;
+        used += (size_t)snprintf(near + used, sizeof near - used, "%s%s", used ? ", " : "", known);
     }
     return kt_fail(KT_USAGE, "no model is called \"%s\"; %s%s\"kiln warm --models\" lists them", name, near,
-                   *near ? " are; " : "");
+                   used ? " are; " : "");
 }
 
 int kt_models_find(const json_t *models, const char *name, const json_t **out) {
