@@ -484,8 +484,9 @@ static void emit_dx(const mlp *m) {
     } else {
         g.epilogue = "scatter_rows";
         g.epi_align_log2 = m->p->align_log2[OUT_HIDDEN];
+        g.accumulate = accumulates(m, OUT_HIDDEN);
         epi_name(&g, "D_T", kn_dtype_name((kn_dtype)m->p->dtype[OUT_HIDDEN]));
-        epi_value(&g, "ACCUMULATE", accumulates(m, OUT_HIDDEN));
+        epi_value(&g, "ACCUMULATE", g.accumulate);
         epi_name(&g, "ID_T", id_type(m));
         epi_bind(&g, tensor(OUT_HIDDEN));
         epi_bind(&g, stride(OUT_HIDDEN));
