@@ -160,6 +160,7 @@ static void set_up(kn_routed *r) {
     r->precision = choose_precision(r, p->option[KN_ROUTED_MATH]);
     r->fast = kn_routed_can_be_fast(r);
     r->fast_gradients = r->fast && kn_routed_can_have_fast_gradients(r);
+    r->scaled_dx = r->fast && !r->fast_gradients && r->want_dx && kn_routed_can_scale_dx(r);
     if (r->fast_gradients && r->in == KN_F32) r->precision.rows = KN_BF16; /* TMA does not round */
     if (r->fast && r->in == KN_F32) r->precision.scaled_parts = r->precision.forward_split - 1;
     /* A step of wgmma is 16 deep: the weight gradients of an expert may not begin in the middle of one. */
@@ -211,6 +212,7 @@ kn_status kn_routed_experts_plan(const kn_problem *p, const kn_device_facts *fac
     kn_routed_emit_gate_up(&r);
     kn_routed_emit_activation_gradient(&r);
     kn_routed_emit_weight_gradients(&r);
+    if (r.scaled_dx) kn_routed_emit_scale(&r);
     if (r.want_dx) kn_routed_emit_dx(&r);
     if (r.want_hidden || r.want_weights) kn_routed_emit_combine(&r);
     snprintf(out->note, sizeof out->note, "%lld rows at most, sorted by expert in %lld chunks; products of ragged rows",

@@ -65,6 +65,7 @@ typedef struct kn_routed {
     bool want_hidden, want_weights, want_gate, want_up, want_down;
     bool fast;           /* the Hopper kernel of g, u and a: gemm_rs */
     bool fast_gradients; /* those of the gradients, too: gemm_rs, gemm_dw */
+    bool scaled_dx;      /* or that of dx alone, from f16 scaled row by row */
     bool want_dx;        /* the rows' dx: for grad_hidden_states, or for grad_topk_weights on the input */
     bool want_partial;   /* partial sums of a h */
     kn_routed_precision precision;
@@ -77,19 +78,22 @@ typedef struct kn_routed {
     struct {
         int64_t counts, offsets, pair_row, row_pair, row_weight; /* the sort's */
         int64_t x, dy, x_scales, dy_scales, gate, up, partials, dx;
-        int64_t act, dgate, dup, hw;   /* rows of dg, du and w h side by side */
-        int64_t inner_map, hidden_map; /* tile maps of the products with I and with H columns */
+        int64_t act_scaled, act_scales; /* dg and du as f16, for scaled_dx */
+        int64_t act, dgate, dup, hw;    /* rows of dg, du and w h side by side */
+        int64_t inner_map, hidden_map;  /* tile maps of the products with I and with H columns */
     } at;
 } kn_routed;
 
 /* routed_sort.c: rows to experts and back. */
 void kn_routed_emit_sort(const kn_routed *r);
 void kn_routed_emit_gather(const kn_routed *r);
+void kn_routed_emit_scale(const kn_routed *r);
 void kn_routed_emit_combine(const kn_routed *r);
 
 /* routed_products.c: the products of the three phases. */
 bool kn_routed_can_be_fast(const kn_routed *r);
 bool kn_routed_can_have_fast_gradients(const kn_routed *r);
+bool kn_routed_can_scale_dx(const kn_routed *r);
 void kn_routed_reserve_products(kn_routed *r);
 void kn_routed_emit_gate_up(const kn_routed *r);
 void kn_routed_emit_activation_gradient(const kn_routed *r);

@@ -98,7 +98,8 @@ static kn_gemm dx_product(const kn_routed *r) {
     kn_gemm g = row_product(r, "routed_dx", r->hidden, r->at.hidden_map);
     g.n_segments = 2;
     for (int s = 0; s < 2; s++) {
-        g.segment[s].a = act_slice(r, s ? r->at.dup : r->at.dgate, true);
+        g.segment[s].a = r->scaled_dx ? slice(r->at.act_scaled + 2 * s * r->inner, KN_F16, 2 * r->inner, true)
+                                      : act_slice(r, s ? r->at.dup : r->at.dgate, true);
         g.segment[s].b = expert_matrix(r, s ? KN_ROUTED_UP : KN_ROUTED_GATE, false);
         g.segment[s].k = r->inner;
     }
@@ -122,15 +123,21 @@ bool kn_routed_can_have_fast_gradients(const kn_routed *r) {
     return r->precision.act == KN_BF16 && r->in != KN_F16 && kn_gemm_rs_fits(&dx, r->p, r->target);
 }
 
-/* scales: of dy or x, for the first products; 0 for dx. */
+/* dg and du row by row as scaled f16, where fp32 is too wide for the tensor cores and bf16 too coarse. */
+bool kn_routed_can_scale_dx(const kn_routed *r) {
+    kn_gemm dx = dx_product(r);
+    return kn_gemm_rs_fits(&dx, r->p, r->target);
+}
+
+/* scales: of dy or x, for the first products. */
 static kn_gemm_rs stream_how(const kn_routed *r, bool forward, int64_t scales) {
-    bool scaled = forward && r->precision.scaled_parts > 0;
-    return (kn_gemm_rs){.products = scaled && r->precision.scaled_parts == 2 ? 3 : 1,
+    bool scaled = forward ? r->precision.scaled_parts > 0 : r->scaled_dx, promote = scaled && r->precision.promote;
+    return (kn_gemm_rs){.products = promote ? 3 : 1,
                         .fp32 = r->in == KN_F32,
-                        .low_bytes = r->low_skip,
-                        .promote = forward && r->precision.promote,
+                        .low_bytes = forward ? r->low_skip : 4 * r->rows * r->inner,
+                        .promote = promote,
                         .scaled = scaled,
-                        .scales = scales};
+                        .scales = forward ? scales : r->at.act_scales};
 }
 
 /* Reports set a launch's time beside the bytes of the weights, or of their gradients, that it cannot do without. */
@@ -143,7 +150,7 @@ static void set_launch_floor(const kn_routed *r, const kn_gemm_operand *matrix, 
 
 /* Products of rows, n of the same tokens; `forward`: the first ones, of x or dy with these scales. */
 static void emit_rows(const kn_routed *r, const kn_gemm *const *g, int n, bool forward, int64_t scales) {
-    bool fast = forward ? r->fast : r->fast_gradients;
+    bool fast = forward ? r->fast : r->fast_gradients || r->scaled_dx;
     if (fast) {
         kn_gemm_rs how = stream_how(r, forward, scales);
         kn_gemm_rs_emit(r->b, g, n, &how, forward ? r->tile : r->dx_tile, r->p, r->facts);
@@ -175,8 +182,8 @@ static void reserve_maps(kn_routed *r) {
     kn_gemm inner = activation_product(r), dx = dx_product(r);
     kn_gemm_rs first = stream_how(r, true, 0), last = stream_how(r, false, 0);
     r->tile = r->fast ? kn_gemm_rs_tile(&first, pairs, r->local, r->pad) : kn_gemm_tile_m(&inner, r->p, r->target);
-    r->dx_tile =
-        r->fast_gradients ? kn_gemm_rs_tile(&last, pairs, r->local, r->pad) : kn_gemm_tile_m(&dx, r->p, r->target);
+    bool fast_dx = r->fast_gradients || r->scaled_dx;
+    r->dx_tile = fast_dx ? kn_gemm_rs_tile(&last, pairs, r->local, r->pad) : kn_gemm_tile_m(&dx, r->p, r->target);
     r->tail = r->tile > r->dx_tile ? r->tile : r->dx_tile;
     if (r->tail < 64) r->tail = 64; /* a block of depth of the weight gradients */
     if (r->p->generic) r->tail = MOST_TILE;
@@ -208,6 +215,11 @@ void kn_routed_reserve_products(kn_routed *r) {
     r->at.dgate = r->at.act;
     r->at.dup = r->at.dgate + r->inner * kn_dtype_size(q->act);
     r->at.hw = r->at.dup + r->inner * kn_dtype_size(q->act);
+    if (r->scaled_dx) { /* from their scaling to the product that undoes it */
+        int64_t parts = q->promote ? 2 : 1;
+        r->at.act_scaled = reserve_rows(r, parts * 2 * r->inner, KN_F16);
+        r->at.act_scales = reserve_rows(r, 1, KN_F32);
+    }
     reserve_maps(r);
     r->partials = (r->inner + 15) / 16;
     if (r->want_partial) /* a sum a row and 16 columns, added up in order at the end */
@@ -386,6 +398,6 @@ void kn_routed_emit_weight_gradients(const kn_routed *r) {
 void kn_routed_emit_dx(const kn_routed *r) {
     kn_gemm g = dx_product(r);
     const kn_gemm *products[1] = {&g};
-    if (r->at.hidden_map != r->at.inner_map) emit_map(r, &g, r->dx_tile, r->fast_gradients);
+    if (r->at.hidden_map != r->at.inner_map) emit_map(r, &g, r->dx_tile, r->fast_gradients || r->scaled_dx);
     emit_rows(r, products, 1, false, 0);
 }

@@ -126,6 +126,24 @@ void kn_routed_emit_gather(const kn_routed *r) {
     kn_bind_i32(l, (int32_t)r->tokens);
 }
 
+void kn_routed_emit_scale(const kn_routed *r) {
+    int kernel;
+    kn_params *params = kn_add_kernel(r->b, "routed_scale.ptxt", &kernel);
+    kn_params_set(params, "COLS", 2 * r->inner); /* dg and du have one scale: both go into one sum */
+    kn_params_set(params, "PARTS", r->precision.promote ? 2 : 1);
+    kn_params_set(params, "TAIL", r->tail);
+    kn_params_set(params, "VEC", r->inner % 8 == 0 ? 8 : 1);
+    bool dependent = set_dependent(r, params);
+    kn_launch_spec *l = kn_add_launch(r->b, kernel, (uint32_t)r->rows, 1, 1);
+    l->dependent = dependent;
+    kn_bind_workspace(l, r->at.act);
+    kn_bind_i64(l, 3 * r->inner);
+    kn_bind_workspace(l, r->at.act_scaled);
+    kn_bind_i64(l, 4 * r->rows * r->inner);
+    kn_bind_workspace(l, r->at.act_scales);
+    kn_bind_workspace(l, r->at.offsets + 4 * r->local);
+}
+
 void kn_routed_emit_combine(const kn_routed *r) {
     int kernel;
     kn_params *params = kn_add_kernel(r->b, "routed_combine.ptxt", &kernel);
