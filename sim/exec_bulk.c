@@ -284,9 +284,9 @@ kn_status kn_x_bulk_wait(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t a
             uint32_t c = b->group[(b->first + k) % KN_BULK_GROUPS].count;
             if (c > count) count = c;
         }
-        KN_TRY(kn_hb_waited(w, 1u << lane, KN_A_BULK_READ, count));
+        kn_hb_waited_alone(w, (uint32_t)lane, KN_A_BULK_READ, count);
         if (!full) continue;
-        KN_TRY(kn_hb_waited(w, 1u << lane, KN_A_BULK_WRITE, count));
+        kn_hb_waited_alone(w, (uint32_t)lane, KN_A_BULK_WRITE, count);
         b->first = (b->first + b->n - keep) % KN_BULK_GROUPS;
         b->n = keep;
     }
@@ -305,7 +305,7 @@ kn_status kn_bulk_exit(kn_machine *m, kn_warp *w) {
         }
         kn_tick known =
             kn_vc_get(kn_hb_view(w, 1u << lane), KN_L_ORDER, w->cta->cluster->index, h->base + KN_A_BULK_READ);
-        if (!kn_tick_covers(known, count, 1u << lane))
+        if (h->own[0][lane] < count && !kn_tick_covers(known, count, 1u << lane))
             return kn_fault(
                 m, w, &m->entry->code[w->g->pc], lane,
                 "the thread exits without waiting for its bulk copies: they may still read the CTA's shared memory");

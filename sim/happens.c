@@ -80,10 +80,24 @@ static kn_status advance(kn_machine *m, kn_warp *w) {
     return KN_OK;
 }
 
+/* What lanes `lanes` have waited for on their own becomes known in v. */
+static kn_status tell_own(const kn_warp *w, uint32_t lanes, kn_vc *v) {
+    const kn_hb_warp *h = hb_of(w);
+    for (uint32_t mask = lanes & h->own_mask; mask; mask &= mask - 1) {
+        uint32_t lane = (uint32_t)__builtin_ctz(mask);
+        for (uint32_t k = 0; k < 2; k++)
+            if (h->own[k][lane])
+                KN_TRY(kn_vc_raise(v, KN_L_ORDER, cluster_of(w), h->base + KN_A_BULK_READ + k,
+                                   (kn_tick){0, h->own[k][lane], 1u << lane}));
+    }
+    return KN_OK;
+}
+
 kn_status kn_hb_release(kn_machine *m, kn_warp *w, uint32_t lanes, kn_vc *obj) {
     kn_hb_warp *h = hb_of(w);
     if (!h) return KN_OK;
     KN_TRY(kn_vc_join(obj, lanes & h->some_mask ? &h->some : &h->all)); /* some knows all that all know */
+    KN_TRY(tell_own(w, lanes, obj));
     KN_TRY(kn_vc_raise(obj, KN_L_ORDER, cluster_of(w), h->base, tick_of(w, lanes, h->count[KN_A_THREADS])));
     return advance(m, w);
 }
@@ -105,7 +119,8 @@ kn_status kn_hb_warp_sync(kn_machine *m, kn_warp *w, uint32_t lanes) {
     if (!h) return KN_OK;
     if (whole(w, lanes)) KN_TRY(merge_some(w));
     kn_tick t = tick_of(w, lanes, h->count[KN_A_THREADS]);
-    LEARN(w, lanes, v, KN_TRY(kn_vc_raise(v, KN_L_ORDER, cluster_of(w), h->base, t)));
+    LEARN(w, lanes, v, KN_TRY(kn_vc_raise(v, KN_L_ORDER, cluster_of(w), h->base, t)); KN_TRY(tell_own(w, lanes, v)));
+    h->own_mask &= ~lanes;
     return advance(m, w);
 }
 
@@ -138,6 +153,13 @@ kn_status kn_hb_waited(kn_warp *w, uint32_t lanes, kn_agent a, uint32_t count) {
     return KN_OK;
 }
 
+void kn_hb_waited_alone(kn_warp *w, uint32_t lane, kn_agent a, uint32_t count) {
+    kn_hb_warp *h = hb_of(w);
+    if (!h || count == 0) return;
+    h->own[a - KN_A_BULK_READ][lane] = count;
+    h->own_mask |= 1u << lane;
+}
+
 kn_status kn_hb_grid_wait(kn_warp *w, uint32_t lanes) {
     if (!w->hb) return KN_OK;
     uint32_t agent = ((const kn_hb_cluster *)w->cta->cluster->hb)->grid_agent;
@@ -160,6 +182,10 @@ bool kn_hb_ordered_slow(kn_hb_access *a, kn_epoch prior, uint32_t lanes, kn_laye
     uint32_t cluster = kn_epoch_cluster(prior), agent = kn_epoch_agent(prior), count = kn_epoch_count(prior);
     bool mine =
         cluster == cluster_of(a->self) && agent == hb_of(a->self)->base && (a->lane < 0 || lanes == 1u << a->lane);
+    const kn_hb_warp *h = hb_of(a->self);
+    uint32_t own = agent - h->base - KN_A_BULK_READ; /* of the warp's bulk groups: 0 or 1 */
+    if (cluster == cluster_of(a->self) && own < 2 && a->lane >= 0 && lanes == 1u << a->lane)
+        mine |= h->own[own][a->lane] >= count;
     kn_tick t = kn_vc_get(a->vc, KN_L_ORDER, cluster, agent);
     if (!mine && !kn_tick_covers(t, count, lanes)) return false;
     if (crosses) { /* ordered, and fenced on the way */
@@ -381,6 +407,7 @@ static kn_status fence_memory(kn_machine *m, kn_warp *w, uint32_t lanes) {
     if (h->has_seen) KN_TRY(kn_hb_acquire(w, lanes, &h->seen));
     KN_TRY(kn_vc_copy(&h->fenced, lanes & h->some_mask ? &h->some : &h->all)); /* some knows all that all know */
     KN_TRY(kn_vc_raise(&h->fenced, KN_L_ORDER, cluster_of(w), h->base, tick_of(w, lanes, h->count[KN_A_THREADS])));
+    KN_TRY(tell_own(w, lanes, &h->fenced));
     h->has_fenced = true;
     return advance(m, w);
 }

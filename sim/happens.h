@@ -44,6 +44,9 @@ typedef struct kn_hb_warp {
     uint32_t some_mask;
     kn_vc fenced, seen; /* left by a fence for later relaxed writes; read by relaxed reads, for a later fence */
     bool has_fenced, has_seen;
+    /* Bulk groups are a thread's own: the last one that a lane has waited for (of reads, of writes). The other lanes
+     * learn of it where they meet. */
+    uint32_t own[2][KN_LANES], own_mask;
     uint32_t *line; /* [count]: PTX line at which the count of KN_A_THREADS began */
     uint32_t room_lines;
 } kn_hb_warp;
@@ -93,6 +96,8 @@ kn_status kn_hb_fence_proxy(kn_machine *m, kn_warp *w, uint32_t lanes, bool shar
 kn_status kn_hb_fence_init(kn_machine *m, kn_warp *w, uint32_t lanes);
 /** `lanes` have waited for the work of an engine up to `count`. */
 kn_status kn_hb_waited(kn_warp *w, uint32_t lanes, kn_agent a, uint32_t count);
+/** Lane `lane` alone has waited for its bulk groups up to `count` (KN_A_BULK_READ or _WRITE). */
+void kn_hb_waited_alone(kn_warp *w, uint32_t lane, kn_agent a, uint32_t count);
 
 /* ---- accesses -----------------------------------------------------------------------------------------------------
  */

@@ -92,6 +92,15 @@ static const order_case copies[] = {
      "cp.async.bulk.global.shared::cta.bulk_group [%d0+16], [%r1], 16;\ncp.async.bulk.commit_group;\n"
      "cp.async.bulk.wait_group 0;\nEND:\n",
      "a bulk copy of warp 0", 32, 0, 0, NULL},
+    {"staging-rewritten-by-another-lane",
+     /* each lane has waited for its own copy alone */
+     "shl.b32 %r4, %r0, 4;\nadd.u32 %r5, %r1, %r4;\ncvt.u64.u32 %d2, %r4;\nadd.u64 %d2, %d0, %d2;\n"
+     "st.shared.v4.u32 [%r5], {%r0, %r0, %r0, %r0};\nfence.proxy.async.shared::cta;\nbar.warp.sync 0xffffffff;\n"
+     "cp.async.bulk.global.shared::cta.bulk_group [%d2], [%r5], 16;\ncp.async.bulk.commit_group;\n"
+     "cp.async.bulk.wait_group.read 0;\n"
+     "+bar.warp.sync 0xffffffff;\n"
+     "xor.b32 %r6, %r5, 16;\nst.shared.v4.u32 [%r6], {%r1, %r0, %r0, %r0};\ncp.async.bulk.wait_group 0;\n",
+     "a bulk copy of warp 0", 32, 0, 0, NULL},
     {"exit-under-a-store",
      "setp.ne.u32 %p0, %r0, 0;\n@%p0 bra END;\nst.shared.v4.u32 [%r1], {%r0, %r0, %r0, "
      "%r0};\nfence.proxy.async.shared::cta;\n"
@@ -130,19 +139,17 @@ static const order_case copies[] = {
      "mbarrier.init.shared::cta.b64 [%r9+8], 1;\nfence.mbarrier_init.release.cluster;\nREADY:\nbar.sync 0;\n"
      "setp.ne.u32 %p1, %r2, 0;\n@%p1 bra CONSUMER;\n@%p0 bra END;\n" LOAD(
          "0", "128", "128") "EMPTY:\nmbarrier.try_wait.parity.shared::cta.b64 %p6, [%r9+8], 0;\n@!%p6 bra "
-                            "EMPTY;\n" LOAD("0", "128",
-                                            "128") "bra END;\nCONSUMER:\n" WAIT("W",
-                                                                                "0") "shl.b32 %r4, %r3, 2;\nadd.u32 "
-                                                                                     "%r4, %r1, %r4;\nld.shared.u32 "
-                                                                                     "%r5, [%r4];\n"
-                                                                                     "+fence.proxy.async.shared::cta;\n"
-                                                                                     "bar.warp.sync "
-                                                                                     "0xffffffff;\nsetp.ne.u32 %p2, "
-                                                                                     "%r3, 0;\n@!%p2 "
-                                                                                     "mbarrier.arrive.shared::cta.b64 "
-                                                                                     "_, [%r9+8];\n" WAIT(
-                                                                                         "V", "1") "ld.shared.u32 %r6, "
-                                                                                                   "[%r4];\nEND:\n",
+                            "EMPTY;\n" LOAD("0", "128", "128") "bra END;\nCONSUMER:\n" WAIT(
+                                "W", "0") "shl.b32 %r4, %r3, 2;\nadd.u32 "
+                                          "%r4, %r1, %r4;\nld.shared.u32 "
+                                          "%r5, [%r4];\n"
+                                          "+fence.proxy.async.shared::cta;\n"
+                                          "bar.warp.sync "
+                                          "0xffffffff;\nsetp.ne.u32 %p2, "
+                                          "%r3, 0;\n@!%p2 "
+                                          "mbarrier.arrive.shared::cta.b64 "
+                                          "_, [%r9+8];\n" WAIT("V", "1") "ld.shared.u32 %r6, "
+                                                                         "[%r4];\nEND:\n",
      "read through ordinary accesses", 64, 0, 0, NULL},
     {"release-fenced-by-one-lane",
      /* the fence of the lane that arrives covers the other lanes' loads only if it comes behind their meeting */
@@ -150,21 +157,19 @@ static const order_case copies[] = {
      "mbarrier.init.shared::cta.b64 [%r9+8], 1;\nfence.mbarrier_init.release.cluster;\nREADY:\nbar.sync 0;\n"
      "setp.ne.u32 %p1, %r2, 0;\n@%p1 bra CONSUMER;\n@%p0 bra END;\n" LOAD(
          "0", "128", "128") "EMPTY:\nmbarrier.try_wait.parity.shared::cta.b64 %p6, [%r9+8], 0;\n@!%p6 bra "
-                            "EMPTY;\n" LOAD("0", "128",
-                                            "128") "bra END;\nCONSUMER:\n" WAIT("W",
-                                                                                "0") "shl.b32 %r4, %r3, 2;\nadd.u32 "
-                                                                                     "%r4, %r1, %r4;\nld.shared.u32 "
-                                                                                     "%r5, [%r4];\n"
-                                                                                     "setp.ne.u32 %p2, %r3, 0;\n-@!%p2 "
-                                                                                     "fence.proxy.async.shared::cta;"
-                                                                                     "\nbar.warp.sync 0xffffffff;\n"
-                                                                                     "+@!%p2 "
-                                                                                     "fence.proxy.async.shared::cta;\n@"
-                                                                                     "!%p2 "
-                                                                                     "mbarrier.arrive.shared::cta.b64 "
-                                                                                     "_, [%r9+8];\n" WAIT(
-                                                                                         "V", "1") "ld.shared.u32 %r6, "
-                                                                                                   "[%r4];\nEND:\n",
+                            "EMPTY;\n" LOAD("0", "128", "128") "bra END;\nCONSUMER:\n" WAIT(
+                                "W", "0") "shl.b32 %r4, %r3, 2;\nadd.u32 "
+                                          "%r4, %r1, %r4;\nld.shared.u32 "
+                                          "%r5, [%r4];\n"
+                                          "setp.ne.u32 %p2, %r3, 0;\n-@!%p2 "
+                                          "fence.proxy.async.shared::cta;"
+                                          "\nbar.warp.sync 0xffffffff;\n"
+                                          "+@!%p2 "
+                                          "fence.proxy.async.shared::cta;\n@"
+                                          "!%p2 "
+                                          "mbarrier.arrive.shared::cta.b64 "
+                                          "_, [%r9+8];\n" WAIT("V", "1") "ld.shared.u32 %r6, "
+                                                                         "[%r4];\nEND:\n",
      "read through ordinary accesses", 64, 0, 0, NULL},
     {"stage-reused-before-empty",
      /* warp 0 loads the stage twice; warp 1 reads it in between and releases it through the second mbarrier */
