@@ -1,5 +1,5 @@
 /* Whole kernels on the simulator: grids, branches, shared memory, lanes that work together, and the faults that must be
- * reported. */
+ * reported. Expected values are written out from the PTX manual's definitions of the instructions. */
 #include "support/sim_run.h"
 #include "support/suite.h"
 
