@@ -19,7 +19,8 @@ static void open_portable(void) {
     ck_assert_ok(kiln_context_create(NULL, &o, &portable));
 }
 
-static void write_tuning(const char *key, const char *candidate) {
+/* A tuning file of one or two choices. */
+static void write_tuning(const char *key, const char *candidate, const char *key2, const char *candidate2) {
     char json[4096];
     ck_assert_ok(kiln_context_device_json(portable, json, sizeof json, NULL));
     char *name = strstr(json, "\"name\":\"");
@@ -29,6 +30,7 @@ static void write_tuning(const char *key, const char *candidate) {
     FILE *f = fopen(tuning, "w");
     ck_assert_ptr_nonnull(f);
     fprintf(f, "kiln-tuning 1\ngpu %.*s\nproduct %s %s\n", (int)strcspn(name, "\""), name, key, candidate);
+    if (key2) fprintf(f, "product %s %s\n", key2, candidate2);
     fclose(f);
 }
 
@@ -62,7 +64,7 @@ static void check_way(const product *p, const way *w, const kn_gen *want) {
     snprintf(key, sizeof key, "wgmma:%s:%s.%s:store.%s%s:%lldx%lldx%lld", kn_dtype_name(p->dtype),
              p->swapped & 1 ? "m" : "k", p->swapped & 2 ? "k" : "n", kn_dtype_name(p->out), p->accumulate ? ".add" : "",
              (long long)p->m, (long long)p->n, (long long)p->k);
-    write_tuning(key, w->candidate);
+    write_tuning(key, w->candidate, NULL, NULL);
     kiln_context *ctx;
     kiln_context_options o = {.struct_size = sizeof o, .cache_dir = "off", .tuning = tuning, .sm_limit = w->sm_limit};
     ck_assert_ok(kiln_context_create(NULL, &o, &ctx));
@@ -114,12 +116,55 @@ START_TEST(two_share_a_depth) {
 }
 END_TEST
 
+/* A product of three segments, and three products in one launch, in frames whose consumers load. */
+START_TEST(segments_and_several_products) {
+    enum { GRAD_TOPK_WEIGHTS = 15, OUT_HIDDEN, OUT_ROUTER, OUT_DOWN = 20 };
+    static const struct {
+        const char *dx, *dw;
+    } rows[] = {{"lean-pingpong-128x192", "lean-pingpong-128x192"},
+                {"lean-pingpong-128x168-swap", "lean-coop-256x128"},
+                {"lean-coop-256x128", "pingpong-128x128"}};
+    open_portable();
+    kn_gen_config c = kn_gen_defaults("moe_layer_backward");
+    c.tokens = 328, c.hidden = 264, c.inner = 136, c.experts = 72, c.top_k = 4;
+    c.dtype = c.out_dtype = KN_BF16;
+    c.absent &= ~((uint64_t)1 << GRAD_TOPK_WEIGHTS | (uint64_t)1 << 14);
+    kn_gen *want;
+    ck_assert_ok(kn_gen_make(&c, &want));
+    ck_assert_ok(kn_gen_run(want, portable));
+    for (int i = 0; i < 6; i++) {
+        write_tuning("wgmma:bf16:k.n:store.bf16:328x264x136+136+72", rows[i / 2].dx,
+                     "wgmma:bf16:m.n:store.bf16:136x264x328,136x264x328,264x136x328", rows[i / 2].dw);
+        kiln_context *ctx;
+        kiln_context_options o = {
+            .struct_size = sizeof o, .cache_dir = "off", .tuning = tuning, .sm_limit = i % 2 ? 1 : 0};
+        ck_assert_ok(kiln_context_create(NULL, &o, &ctx));
+        kn_gen *g;
+        ck_assert_ok(kn_gen_make(&c, &g));
+        ck_assert_ok(kn_gen_run(g, ctx));
+        for (int out = OUT_HIDDEN; out <= OUT_DOWN; out++) {
+            if (out == OUT_ROUTER) continue; /* in parts, which the portable kernel promotes */
+            ck_assert_msg(memcmp(g->call.tensor[out].data, want->call.tensor[out].data, g->call.tensor[out].bytes) == 0,
+                          "%s, %s: output %d has other bits", rows[i / 2].dx, rows[i / 2].dw, out);
+        }
+        kn_gen_free(g);
+        ck_assert_ok(kiln_context_destroy(ctx));
+        unlink(tuning);
+    }
+    kn_gen_free(want);
+    kiln_context_destroy(portable);
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("ops/gemm_frames");
-    TCase *t = tcase_create("frames");
+    TCase *t = tcase_create("frames"), *halves = tcase_create("halves");
     tcase_set_timeout(t, 300);
+    tcase_set_timeout(halves, 300);
     tcase_add_test(t, consumers_load);
-    tcase_add_test(t, two_share_a_depth);
+    tcase_add_test(t, segments_and_several_products);
+    tcase_add_test(halves, two_share_a_depth);
     suite_add_tcase(s, t);
+    suite_add_tcase(s, halves);
     return kn_run_suite(s);
 }
