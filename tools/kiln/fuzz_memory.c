@@ -19,7 +19,7 @@ enum { PAGE = 4096, ALIGNMENT = 256, BAND = 512 }; /* BAND: on a GPU, where no p
 static void set_strides(kt_fuzz_memory *m, int i) {
     const kt_tensor *t = &m->shapes.tensor[i];
     const kt_fuzz_layout *l = &m->c->layout[i];
-    int order[KT_MAX_RANK], n = t->rank;
+    int order[KT_MAX_RANK] = {0}, n = t->rank;
     for (int d = 0; d < n; d++) order[d] = d;
     if (n >= 2 && l->swapped) {
         order[n - 1] = n - 2;
