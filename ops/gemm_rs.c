@@ -24,8 +24,7 @@ enum {
 /* Most rows of a tile whose accumulators and fragments leave wgmma enough registers. */
 static int64_t most_rows(const kn_gemm_rs *how) {
     if (!how->fp32) return 256;
-    if (how->promote) return how->products == 3 ? 96 : 112;
-    return how->products == 3 ? 208 : 224;
+    return how->products == 3 ? 96 : 224;
 }
 
 /* How often an expert's weights are read on average, for tiles of `tile` rows. Tokens that choose their experts at
