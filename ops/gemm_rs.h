@@ -9,12 +9,12 @@
 #include "ops/gemm.h"
 
 typedef struct kn_gemm_rs {
-    int products;      /* 1: weights and tokens as bf16 (or f16); 3: as hi + lo bf16 parts */
     bool fp32;         /* the weights are fp32 */
-    int64_t low_bytes; /* products 3: the tokens' lo parts lie this far behind their hi parts */
-    bool promote;      /* partial sums move to fp32 registers */
     bool scaled;       /* fp32 weights become f16, scaled row by row; the tokens are f16 with scales of their own */
     int64_t scales;    /* scaled: where in the workspace lie two bf16 a row of tokens, whose product undoes its scale */
+    int products;      /* 1: one 16-bit number of each; 3: hi + lo f16 parts of scaled fp32 numbers */
+    int64_t low_bytes; /* products 3: the tokens' lo parts lie this far behind their hi parts */
+    bool promote;      /* partial sums move to fp32 registers */
 } kn_gemm_rs;
 
 /** Rows of a tile for `rows` rows in `groups` groups, each padded to a multiple of `pad`. */
