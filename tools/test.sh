@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From a bare Debian 12 or Ubuntu 24.04 machine to all tests passing.
 #   tools/test.sh         the quick tier: format, build without warnings, all quick tests, and again under ASan + UBSan
-#   tools/test.sh --all   adds TSan, the release build, clang, clang-tidy, long fuzzing, the full torture and mutation tests
+#   tools/test.sh --all   adds TSan, the release build, clang, clang-tidy, long fuzzing of inputs and of calls, the full torture and mutation tests
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/setup.sh
@@ -50,6 +50,15 @@ tools/fuzz_safetensors tests/data/fuzz_safetensors
 TARGETS
 }
 
+# Five minutes of random calls an operation, on the simulator; failing cases stay under build/release/found.
+fuzz_calls() {
+    local op
+    for op in $(build/release/kiln ops | grep -oE '^[a-z_]+'); do
+        say "kiln fuzz $op"
+        build/release/kiln fuzz "$op" --seconds 300 -o build/release/found
+    done
+}
+
 say "Format"
 sources '*.c' '*.h' | xargs clang-format-14 --dry-run -Werror
 
@@ -66,6 +75,8 @@ if [ $all -eq 1 ]; then
     run_tests release
     say "Long tests"
     ctest --test-dir build/release -L long -j "$jobs" --output-on-failure
+    ctest --test-dir build/dev -R '^planted/long$' --output-on-failure
+    fuzz_calls
     build clang
     run_tests clang -L quick
     build fuzz
