@@ -27,6 +27,17 @@ typedef struct h200_wgmma {
     unsigned long long a, b, hash; /* of the 64 x n fp32 result */
 } h200_wgmma;
 
+/* h200_binary.txt: FNV-1a of the binary tables, beside the line that says where they are from. */
+typedef struct h200_binary {
+    char file[32];
+    unsigned long long hash;
+} h200_binary;
+
+static inline bool h200_parse_binary(const char *line, void *row) {
+    h200_binary *r = row;
+    return sscanf(line, "%31s %llx", r->file, &r->hash) == 2;
+}
+
 static inline bool h200_parse_gemm(const char *line, void *row) {
     h200_gemm *r = row;
     char data[16];

@@ -41,5 +41,6 @@ kn_status hw_gemm(hw *h);   /* h200_gemm.txt */
 kn_status hw_wgmma(hw *h);  /* h200_wgmma.txt */
 kn_status hw_mma(hw *h);    /* h200_mma.bin */
 kn_status hw_reduce(hw *h); /* h200_reduce.bin */
+kn_status hw_binary(hw *h); /* h200_binary.txt: where the two files before are from; behind them */
 
 #endif

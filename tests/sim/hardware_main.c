@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "numbers.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -149,6 +150,23 @@ static kn_status make_title(hw *h) {
     return KN_OK;
 }
 
+/* Binary files say nothing of themselves: a text beside them does, with their hashes. */
+kn_status hw_binary(hw *h) {
+    static const char *const names[] = {"h200_mma.bin", "h200_reduce.bin"};
+    kn_buf text;
+    kn_buf_init(&text, 1 << 16);
+    kn_buf_addf(&text, "%s# FNV-1a of the binary tables.\n", h->title);
+    for (size_t k = 0; k < 2; k++) {
+        char path[1024], *data = NULL;
+        size_t len = 0;
+        hw_path(path, h->out, names[k]);
+        KN_TRY(kn_file_read(path, 1 << 24, &data, &len));
+        kn_buf_addf(&text, "%s %016llx\n", names[k], (unsigned long long)run_hash(RUN_HASH_START, data, len));
+        kn_free(data);
+    }
+    return hw_write(h, "h200_binary.txt", &text);
+}
+
 /* ---- all tables ------------------------------------------------------------------------------------------ */
 
 /* Where a table begins, behind the lines that say where it is from. */
@@ -183,11 +201,8 @@ int main(int argc, char **argv) {
     static const struct {
         const char *file;
         kn_status (*make)(hw *h);
-    } tables[] = {{"scalar_h200.txt", hw_scalar},
-                  {"h200_gemm.txt", hw_gemm},
-                  {"h200_wgmma.txt", hw_wgmma},
-                  {"h200_mma.bin", hw_mma},
-                  {"h200_reduce.bin", hw_reduce}};
+    } tables[] = {{"scalar_h200.txt", hw_scalar}, {"h200_gemm.txt", hw_gemm},     {"h200_wgmma.txt", hw_wgmma},
+                  {"h200_mma.bin", hw_mma},       {"h200_reduce.bin", hw_reduce}, {"h200_binary.txt", hw_binary}};
     static hw h;
     bool sim = argc == 4 && strcmp(argv[3], "sim") == 0;
     if (argc != 3 && !sim) {

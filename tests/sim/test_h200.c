@@ -1,5 +1,5 @@
-/* The simulator's arithmetic and layouts beside what one H200 did (driver 580.159.04, CUDA 13.0, 2026-11-29), bit by
- * bit.
+/* The simulator's arithmetic and layouts beside what an H200 did, bit by bit. kn_sim_hardware makes the tables; their
+ * first lines, and h200_binary.txt for the binary ones, say on which GPU, with which driver, and when.
  *
  * h200_mma.bin: 96 tiles of mma.sync.m16n8k{16,8,4}: type (0 bf16, 1 fp16, 2 tf32), k, A [16][k], B [k][8], C, D
  * [16][8], all 32-bit words. Eight kinds of operands in turn: exponents within 1, 4, 14 of each other, the whole range,
@@ -103,12 +103,30 @@ START_TEST(bulk_reductions) {
 }
 END_TEST
 
+/* The binary tables are those that the text beside them speaks of. */
+START_TEST(binary_tables) {
+    static h200_binary rows[H200_ROWS_MAX];
+    char path[1024];
+    uint32_t n;
+    run_path(path, "h200_binary.txt");
+    ck_assert_ok(h200_read(path, h200_parse_binary, rows, sizeof rows[0], &n));
+    ck_assert_uint_eq(n, 2);
+    for (uint32_t k = 0; k < n; k++) {
+        size_t len;
+        char *data = run_read(rows[k].file, &len);
+        ck_assert_uint_eq(run_hash(RUN_HASH_START, data, len), rows[k].hash);
+        kn_free(data);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("sim/h200");
     TCase *t = tcase_create("h200");
     tcase_add_test(t, mma_tiles);
     tcase_add_test(t, wgmma_layouts);
     tcase_add_test(t, bulk_reductions);
+    tcase_add_test(t, binary_tables);
     suite_add_tcase(s, t);
     return kn_run_suite(s);
 }
