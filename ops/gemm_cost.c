@@ -63,13 +63,14 @@ int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_d
 
 /* Accumulators of a thread beside which nothing is spilt, and with which a kernel takes less than 300 ms to assemble:
  * tests/ops/test_gemm_table.c assembles all that this allows. */
-static int most_accumulators(const kn_gemm_candidate *c, const kn_gemm *g) {
+static int most_accumulators(const kn_gemm_candidate *c, const kn_gemm *g, int n) {
     int most = g->most_accumulators[c->swap];
     /* Which of two blocks of rows a chunk is of, an epilogue finds out while all accumulators are alive. */
     if (most) return most + (c->lean ? LEAN_MORE : 0) - (c->mb > 1 ? SECOND_BLOCK : 0);
     /* "store" is unrolled over all accumulators. */
     bool added = g->accumulate, wide = added || kn_dtype_size(g->d.dtype) > 2;
-    if (c->lean) return wide ? PRODUCER_ACCUMULATORS : PRODUCER_ACCUMULATORS + LEAN_MORE;
+    if (c->lean && wide) return n > 1 ? 0 : PRODUCER_ACCUMULATORS;
+    if (c->lean) return PRODUCER_ACCUMULATORS + LEAN_MORE;
     bool rows_of_256 = c->mb == 1 && !c->swap, columns_added = c->mb == 2 && c->swap && added;
     return rows_of_256 || columns_added ? PRODUCER_ACCUMULATORS - 8 : PRODUCER_ACCUMULATORS;
 }
@@ -81,7 +82,7 @@ static const char *refusal(const kn_gemm_candidate *c, const kn_gemm *const *g, 
         return "an operand that is not contiguous along k is read 64 columns at a time";
     if (c->swap && n > 1) return "several products in a launch are not swapped";
     if (c->parts > 1 && (!c->coop || c->lean)) return "CTAs that share a depth add up halves of a shared tile";
-    if (c->mb * c->bn / 2 > most_accumulators(c, g[0]))
+    if (c->mb * c->bn / 2 > most_accumulators(c, g[0], n))
         return "the epilogue needs the registers of so many accumulators";
     if (kn_gemm_sm90_stages(c, g[0], facts) < 3) return "shared memory for less than three k blocks";
     return NULL;
