@@ -78,12 +78,12 @@ static double cpu_ms(void) {
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-/* Processor time is longer where others want the processors too: then the limit is half as long again, and the shortest
+/* Processor time is longer where others want the processors too: then the limit is twice as long, and the shortest
  * of up to three counts. */
 static double most_ms(void) {
     double load = 0;
     bool busy = getloadavg(&load, 1) == 1 && load > (double)sysconf(_SC_NPROCESSORS_ONLN);
-    return busy ? 1.5 * MOST_MS : MOST_MS;
+    return busy ? 2 * MOST_MS : MOST_MS;
 }
 
 static void print_params(const kn_params *params) {
