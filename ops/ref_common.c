@@ -69,20 +69,35 @@ kn_status kn_ref_zero(kn_arena *arena, int64_t rows, int64_t cols, kn_ref *out) 
     return KN_OK;
 }
 
+/* Threads for work on so many elements. */
+static int threads_for(int64_t elements) {
+    return elements < 1000000 ? 1 : kn_cpu_count();
+}
+
+typedef struct reading {
+    const kn_tensor *t;
+    int64_t base, row_stride, col_stride;
+    kn_ref *out;
+} reading;
+
+static kn_status read_row(void *user, int64_t i) {
+    const reading *r = user;
+    int64_t cols = r->out->cols;
+    for (int64_t j = 0; j < cols; j++) {
+        double v = kn_ref_load(r->t, r->base + i * r->row_stride + j * r->col_stride);
+        r->out->x[i * cols + j] = v;
+        r->out->m[i * cols + j] = fabs(v);
+    }
+    return KN_OK;
+}
+
 kn_status kn_ref_read(kn_arena *arena, const kn_tensor *t, int64_t index, kn_ref *out) {
     int lead = t->ndim > 2 ? 1 : 0;
     int64_t rows = t->shape[lead], cols = t->ndim > 1 ? t->shape[lead + 1] : 1;
-    int64_t row_stride = t->stride[lead], col_stride = t->ndim > 1 ? t->stride[lead + 1] : 0;
-    int64_t base = lead ? index * t->stride[0] : 0;
+    reading r = {.t = t, .base = lead ? index * t->stride[0] : 0, .row_stride = t->stride[lead], .out = out};
+    r.col_stride = t->ndim > 1 ? t->stride[lead + 1] : 0;
     KN_TRY(kn_ref_zero(arena, rows, cols, out));
-    for (int64_t i = 0; i < rows; i++) {
-        for (int64_t j = 0; j < cols; j++) {
-            double v = kn_ref_load(t, base + i * row_stride + j * col_stride);
-            out->x[i * cols + j] = v;
-            out->m[i * cols + j] = fabs(v);
-        }
-    }
-    return KN_OK;
+    return kn_parallel_for(threads_for(rows * cols), rows, read_row, &r);
 }
 
 void kn_ref_rounded_to(kn_ref *a, kn_dtype t) {
@@ -123,10 +138,24 @@ static kn_status both_rows(void *user, int64_t i) {
     return KN_OK;
 }
 
-static void transpose(const double *a, int64_t rows, int64_t cols, double *out) {
-    for (int64_t i = 0; i < rows; i++) {
-        for (int64_t j = 0; j < cols; j++) out[j * rows + i] = a[i * cols + j];
+enum { TURNED = 8 }; /* rows that are written together: a cache line of what is read */
+
+static kn_status turn_rows(void *user, int64_t block) {
+    kn_ref *const *both = user;
+    const kn_ref *from = both[0], *to = both[1];
+    int64_t first = block * TURNED, stop = first + TURNED < to->rows ? first + TURNED : to->rows;
+    for (int64_t j = 0; j < from->rows; j++) {
+        for (int64_t i = first; i < stop; i++) {
+            to->x[i * to->cols + j] = from->x[j * from->cols + i];
+            to->m[i * to->cols + j] = from->m[j * from->cols + i];
+        }
     }
+    return KN_OK;
+}
+
+static kn_status transpose(const kn_ref *from, kn_ref *to) {
+    kn_ref *both[2] = {(kn_ref *)(uintptr_t)from, to};
+    return kn_parallel_for(threads_for(to->rows * to->cols), (to->rows + TURNED - 1) / TURNED, turn_rows, both);
 }
 
 static _Thread_local kiln_product_fn given_product;
@@ -160,8 +189,7 @@ kn_status kn_ref_product(const kn_ref *a, bool ta, const kn_ref *b, bool tb, kn_
     }
     if (tb) {
         KN_TRY_OUT(st, kn_ref_zero(&scratch, b->cols, b->rows, &turned));
-        transpose(b->x, b->rows, b->cols, turned.x);
-        transpose(b->m, b->rows, b->cols, turned.m);
+        KN_TRY_OUT(st, transpose(b, &turned));
         b = &turned;
     }
     product p = {.a = a->x, .b = b->x, .depth = depth, .cols = out->cols, .out = out->x};
