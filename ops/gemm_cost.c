@@ -14,9 +14,7 @@ enum {
 static const double FIRST_TILE = 3000;
 static const double EPILOGUE = 300, EPILOGUE_128X128 = 1000; /* of any tile, and in proportion to its size */
 static const double ACTIVATION_128X128 = 5000;               /* with the derivative of an activation */
-static const double BULK_128X128 = 300;                      /* of rows that leave by bulk copies */
-static const double TURN = 700, LEAN_TURN = 1400;            /* between a tile and the next of the other consumer, */
-static const double BULK_TURN = 300;                         /* while nobody stores */
+static const double TURN = 700, LEAN_TURN = 1400;            /* between a tile and the next of the other consumer */
 static const double DRAIN = 400;                             /* consumers that share tiles do not overlap them */
 static const double COOP = 1.03;                             /* consumers that share a tile wait for each other */
 static const double L2_BYTES = 62;        /* a clock, of one multiprocessor, neighbours reading the same tiles */
@@ -37,9 +35,9 @@ static const struct {
     bool lean;
 } shapes[] = {{false, 2, 128, false}, {false, 1, 256, false}, {false, 2, 64, false}, {false, 1, 128, false},
               {false, 1, 64, false},  {true, 1, 256, false},  {true, 1, 192, false}, {true, 1, 128, false},
-              {true, 1, 64, false},   {true, 2, 64, false},   {false, 1, 32, false}, {false, 2, 32, false},
-              {false, 2, 192, true},  {false, 2, 128, true},  {true, 2, 128, true},  {true, 2, 192, true}};
-enum { MAX_SLICES = 64, DEEP = 16, SHALLOW = 8, PRODUCER_ACCUMULATORS = 128, LEAN_MORE = 64, SECOND_BLOCK = 32 };
+              {true, 1, 64, false},   {false, 1, 32, false},  {false, 2, 32, false}, {false, 2, 192, true},
+              {false, 2, 128, true},  {true, 2, 128, true},   {true, 2, 192, true}};
+enum { MAX_SLICES = 64, DEEP = 16, PRODUCER_ACCUMULATORS = 128, LEAN_MORE = 64, SECOND_BLOCK = 32 };
 enum { FEW_TOKENS = 256, MANY_TOKENS = 4096 }; /* of generic kernels */
 /* Products that are hardly faster in parts are left whole. */
 static const double WORTH_IT = 0.97;
@@ -56,7 +54,6 @@ static int64_t stage_bytes(const kn_gemm_candidate *c) {
 
 int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts) {
     int64_t fixed = FIXED_BYTES + (strcmp(g->epilogue, "store") == 0 ? 0 : PATCHES_BYTES);
-    if (c->bulk) fixed = FIXED_BYTES + (int64_t)8 * 16 * c->mb * (2 * c->bn + 16);
     int64_t n = ((int64_t)facts->smem_per_block - fixed) / stage_bytes(c);
     return n > MAX_STAGES ? MAX_STAGES : (int)n;
 }
@@ -163,10 +160,9 @@ kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const 
     w.tensor /= parts, w.feed /= parts, w.tile /= parts;
     double size_cost = strcmp(g[0]->epilogue, "row_swiglu_backward") == 0 ? ACTIVATION_128X128 : EPILOGUE_128X128;
     double epilogue = EPILOGUE + size_cost * tile_size;
-    if (c->bulk) epilogue = EPILOGUE + BULK_128X128 * tile_size;
     if (c->parts > 1) epilogue = EPILOGUE + EXCHANGE + (size_cost / 2 + EXCHANGE_128X128) * tile_size;
     /* Ping-pong hides all epilogues but the last, unless they are longer than a tile's products. */
-    double turn = (c->lean ? LEAN_TURN : TURN) - (c->bulk ? TURN - BULK_TURN : 0);
+    double turn = c->lean ? LEAN_TURN : TURN;
     double between = c->coop ? w.tile + epilogue + DRAIN : (w.tile + turn > epilogue ? w.tile + turn : epilogue);
     double crowded = c->parts > 1 && tiles > 0.92 * (double)at_once ? CROWDED : 0;
     double compute = (waves - 1) * between + w.tile + epilogue, memory = w.bytes / HBM_BYTES;
@@ -185,15 +181,7 @@ static bool same(const kn_gemm_candidate *a, const kn_gemm_candidate *b) {
            a->parts == b->parts;
 }
 
-/* Whether stores would keep the consumers longer than the products of a tile do: then the rows leave by bulk copies,
- * which take shared memory but nobody's time. */
-static bool by_bulk_copies(const kn_gemm_candidate *c, const kn_gemm *g) {
-    return strcmp(g->epilogue, "store") == 0 && !g->accumulate && kn_dtype_size(g->d.dtype) == 2 && !c->swap &&
-           c->bn % 16 == 0 && c->mb * c->bn <= 256 && c->parts == 1 && k_blocks(g) <= SHALLOW;
-}
-
-static int add(const kn_gemm *g, kn_gemm_candidate *out, int n, kn_gemm_candidate c) {
-    c.bulk = by_bulk_copies(&c, g);
+static int add(kn_gemm_candidate *out, int n, kn_gemm_candidate c) {
     for (int i = 0; i < n; i++)
         if (same(&out[i], &c)) return n;
     out[n] = c;
@@ -204,16 +192,16 @@ static int add(const kn_gemm *g, kn_gemm_candidate *out, int n, kn_gemm_candidat
 static int list_candidates(const kn_gemm *g, int parts, kn_gemm_candidate *out) {
     int n = 0;
     for (size_t i = 0; i < 2 * sizeof shapes / sizeof shapes[0]; i++)
-        n = add(g, out, n,
+        n = add(out, n,
                 (kn_gemm_candidate){i % 2 != 0, shapes[i / 2].coop, shapes[i / 2].mb, shapes[i / 2].bn,
-                                    shapes[i / 2].lean, parts, false});
+                                    shapes[i / 2].lean, parts});
     for (int64_t slices = 1; slices <= MAX_SLICES; slices++) {
         int64_t rows = kn_ceil_div(kn_ceil_div(g->m, slices), 8) * 8;
         if (rows > 256 || rows < 16) continue;
         int bn = (int)rows;
-        n = add(g, out, n, (kn_gemm_candidate){true, false, 1, bn, false, parts, false});
-        n = add(g, out, n, (kn_gemm_candidate){true, true, 1, bn, false, parts, false});
-        if (bn <= 192) n = add(g, out, n, (kn_gemm_candidate){true, false, 2, bn, bn > 128, parts, false});
+        n = add(out, n, (kn_gemm_candidate){true, false, 1, bn, false, parts});
+        n = add(out, n, (kn_gemm_candidate){true, true, 1, bn, false, parts});
+        if (bn <= 192) n = add(out, n, (kn_gemm_candidate){true, false, 2, bn, bn > 128, parts});
     }
     return n;
 }
@@ -247,7 +235,7 @@ static double cheapest(const kn_gemm *const *g, int n, const kn_device_facts *fa
 
 /* The cheapest one for products of these sizes, with the depth in so many parts. */
 static kn_gemm_candidate choose(const kn_gemm *const *g, int n, const kn_device_facts *facts, int parts) {
-    kn_gemm_candidate best = {parts > 1, parts > 1, parts > 1 ? 1 : 2, parts > 1 ? 64 : 128, false, parts, false};
+    kn_gemm_candidate best = {parts > 1, parts > 1, parts > 1 ? 1 : 2, parts > 1 ? 64 : 128, false, parts};
     (void)cheapest(g, n, facts, parts, &best);
     return best;
 }

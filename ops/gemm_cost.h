@@ -17,7 +17,6 @@ typedef struct kn_gemm_candidate {
     int mb, bn;
     bool lean; /* no producer: the consumers load, and have its registers */
     int parts; /* CTAs that share a tile's depth, 1 or 2 */
-    bool bulk; /* rows of the output leave by bulk copies; follows from the product and the rest */
 } kn_gemm_candidate;
 
 static inline int kn_gemm_sm90_tile_rows(const kn_gemm_candidate *c) {

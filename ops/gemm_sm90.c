@@ -142,7 +142,6 @@ static void fill_params(kn_params *params, const kn_gemm_candidate *c, const kn_
     kn_params_set(params, "STAGES", kn_gemm_sm90_stages(c, g[0], facts));
     kn_params_set_name(params, "FRAME", c->lean ? "lean" : "producer");
     kn_params_set(params, "SPLIT", c->parts);
-    kn_params_set(params, "BULK", c->bulk);
     kn_params_set(params, "RASTER", 8);
     kn_gemm_epilogue_params(g[0], params);
 }
