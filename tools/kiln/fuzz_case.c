@@ -11,6 +11,11 @@ const char *const kt_fuzz_ids_names[KT_N_IDS] = {"uniform", "skewed", "last", "r
 const char *const kt_fuzz_poison_names[KT_FUZZ_N_POISONS] = {"finite", "nan", "infinite"};
 const char *const kt_fuzz_path_names[KT_FUZZ_N_PATHS] = {"auto", "portable"};
 
+bool kt_fuzz_is_compact(const kt_fuzz_layout *l) {
+    return !l->swapped && !l->turned && !l->expanded && l->spread == 0 && l->gap == 0 && l->shift == 0 &&
+           l->byte_offset == 0;
+}
+
 kt_fuzz_case kt_fuzz_case_copy(const kt_fuzz_case *c) {
     kt_fuzz_case copy = *c;
     copy.settings = json_deep_copy(c->settings);
@@ -207,8 +212,9 @@ double kt_fuzz_case_work(const kt_fuzz_case *c) {
     if (strcmp(op, "moe_layer_backward") == 0) return 6 * t * h * i + t * e * (2 * h + 64) + 8 * (t * h + 3 * h * i);
     if (strcmp(op, "routed_experts_backward") == 0)
         return 8 * t * k * h * i + 16 * l * h * i + 16 * t * k * (h + i) + 64 * l;
-    return size_of(c, 'M') * size_of(c, 'N') * size_of(c, 'K') * (strcmp(op, "gemm") == 0 ? 1 : 2) +
-           8 * size_of(c, 'G') * size_of(c, 'N') * (size_of(c, 'K') + size_of(c, 'M'));
+    double m = size_of(c, 'M'), n = size_of(c, 'N'), g = size_of(c, 'G');
+    if (strcmp(op, "gemm") == 0) return m * n * k + 8 * (m * k + k * n + m * n);
+    return 2 * m * n * k + 8 * (m * k + g * n * (k + m));
 }
 
 char *kt_fuzz_case_text(const kt_fuzz_case *c) {

@@ -19,6 +19,9 @@ typedef struct kt_fuzz_layout {
     int64_t byte_offset; /* the part of `shift` that is given as byte_offset, in elements */
 } kt_fuzz_layout;
 
+/** No gaps, no other order of axes, at an address of 256 bytes; wherever it ends. */
+bool kt_fuzz_is_compact(const kt_fuzz_layout *l);
+
 typedef enum kt_fuzz_path {
     KT_FUZZ_PATH_AUTO,
     KT_FUZZ_PATH_PORTABLE, /* the portable kernels */

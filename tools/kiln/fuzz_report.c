@@ -66,9 +66,7 @@ static void count_options(kt_fuzz_report *r, const json_t *settings) {
 
 static void count_layout(kt_fuzz_report *r, const kt_fuzz_case *c, int i) {
     const kt_fuzz_layout *l = &c->layout[i];
-    static const kt_fuzz_layout compact = {0}, compact_at_end = {.at_end = true};
-    bool plain = memcmp(l, &compact, sizeof compact) == 0 || memcmp(l, &compact_at_end, sizeof compact) == 0;
-    if (plain) count(r, "layout", "compact");
+    if (kt_fuzz_is_compact(l)) count(r, "layout", "compact");
     if (l->swapped) count(r, "layout", "swapped axes");
     if (l->turned) count(r, "layout", "turned axes");
     if (l->expanded) count(r, "layout", "stride 0");

@@ -407,9 +407,9 @@ static int64_t local_expert(const kt_problem *p, int64_t slot, int64_t top_k) {
         int64_t id = (int64_t)kt_problem_get(ids, slot) - lo;
         return id >= 0 && id < local ? id : -1;
     }
-    double t = (double)(slot / top_k);
+    int64_t row = slot / top_k;
     for (int64_t e = 0; e < local; e++) {
-        if (t >= kt_problem_get(offsets, e) && t < kt_problem_get(offsets, e + 1)) return e;
+        if (row >= (int64_t)kt_problem_get(offsets, e) && row < (int64_t)kt_problem_get(offsets, e + 1)) return e;
     }
     return -1;
 }
