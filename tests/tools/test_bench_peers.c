@@ -3,8 +3,8 @@
  * real NVRTC: without one it is skipped, and fails under CI=true. */
 #include "bench_cublaslt.h"
 #include "bench_peers.h"
+#include "compile_cuda_c.h"
 #include "fakecuda/fake_user.h"
-#include "nvrtc.h"
 #include "support/suite.h"
 
 #include <math.h>

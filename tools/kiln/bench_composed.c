@@ -1,7 +1,7 @@
 /* Operations as a user composes them: see bench_composed.h. */
 #include "bench_composed.h"
 
-#include "nvrtc.h"
+#include "compile_cuda_c.h"
 
 #include <stdlib.h>
 #include <string.h>

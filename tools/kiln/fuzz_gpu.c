@@ -2,7 +2,7 @@
 #include "fuzz_gpu.h"
 
 #include "bench_gpu.h"
-#include "nvrtc.h"
+#include "compile_cuda_c.h"
 #include "problem_fill.h"
 
 #include "kiln/kiln_tools.h"

@@ -1,5 +1,5 @@
 /* NVRTC: see nvrtc.h. */
-#include "nvrtc.h"
+#include "compile_cuda_c.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

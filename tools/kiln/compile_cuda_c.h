@@ -1,7 +1,7 @@
 /* CUDA C to PTX, for oracles and peers: NVRTC, opened at run time. The library has its own way to NVRTC, which is not a
  * caller's. */
-#ifndef KILN_TOOL_NVRTC_H
-#define KILN_TOOL_NVRTC_H
+#ifndef KILN_TOOL_COMPILE_CUDA_C_H
+#define KILN_TOOL_COMPILE_CUDA_C_H
 
 #include "tool.h"
 
