@@ -1,4 +1,4 @@
-/* NVRTC: see nvrtc.h. */
+/* NVRTC: see compile_cuda_c.h. */
 #include "compile_cuda_c.h"
 
 #include <dlfcn.h>
