@@ -131,9 +131,10 @@ static void emit_dlogits(const kn_router *r) {
     kn_params_set(params, "DZ_LD", r->dz == KN_DTYPE_NONE ? 0 : r->dz_ld);
     kn_params_set(params, "REST", r->whole ? 2 : r->rest);
     kn_params_set(params, "PARTS", r->parts);
+    kn_params_set(params, "THREADS", kn_router_dlogits_threads(r));
     kn_router_logits_params(r, params);
     kn_params_set(params, "DEPENDENT", kn_router_dependent(r));
-    int64_t groups = KN_ROUTER_DLOGITS_THREADS / kn_router_lanes(r->experts);
+    int64_t groups = kn_router_dlogits_threads(r) / kn_router_lanes(r->experts);
     kn_launch_spec *l = kn_add_launch(r->builder, kernel, (uint32_t)kn_router_ceil_div(r->tokens, groups), 1, 1);
     l->dependent = kn_router_dependent(r);
     kn_router_bind_token(p, l);

@@ -1,8 +1,9 @@
 /* ops/router_fused: plans of the fused kernel, ptx_templates/router_fused.ptxt: both products from one read of dz and
  * hidden_states, on sm_90a, for aligned 16-bit inputs and up to 256 experts.
  *
- * Up to FORMED_TOKENS the kernel forms dz itself: one launch. Beyond, dz is formed once and streamed. How tokens and
- * columns are dealt out follows from E and H and the limits below, never from the device: the sums' bits depend on it.
+ * Up to KN_ROUTER_FORMED_TOKENS the kernel forms dz itself: one launch. Beyond, dz is formed once and streamed. How
+ * tokens and columns are dealt out follows from E and H and the limits below, never from the device: the sums' bits
+ * depend on it.
  */
 #include "kiln/kiln.h"
 #include "ops/router_internal.h"
@@ -10,16 +11,15 @@
 #include <stdio.h>
 
 enum {
-    FORMED_TOKENS = 2048, /* up to here one launch (docs/router.md) */
     FORMED_SLOTS = 2,     /* slots of a thread: registers */
     FORMED_SPLITS = 4,    /* shares of the tokens; with two slices of columns they fill the largest portable cluster */
     FORMED_CLUSTERS = 15, /* of 8 blocks with an H200's multiprocessor each, that fit at once */
     FORMED_DZ_STAGES = 4,
-    STREAM_COLUMNS = 128,
+    STREAM_COLUMNS = 128,      /* 64 for few tokens: a shorter way for each block of them */
     TILE = 8192,               /* bytes of 64 x 64 elements */
     PATCHES = 4 * 4 * 16 * 68, /* bytes of a warpgroup's patches in the epilogue, where rows are not aligned */
     MAX_STAGES = 8,
-    SLACK = 3072, /* barriers, sums of grad_gate_bias and alignment */
+    SLACK = 8192, /* barriers, sums of grad_gate_bias, alignment, and room for a block of router_dlogits beside */
     MAP_BF16 = 9, /* CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 */
     MAP_F16 = 6,
     SWIZZLE_128B = 3,
@@ -48,7 +48,8 @@ bool kn_router_fused_fits(const kn_router *r) {
 }
 
 bool kn_router_forms_dz(const kn_router *r) {
-    return r->tokens <= FORMED_TOKENS && r->p->axis[KN_ROUTER_K] <= FORMED_SLOTS * kn_router_lanes(r->experts);
+    return r->tokens <= KN_ROUTER_FORMED_TOKENS &&
+           r->p->axis[KN_ROUTER_K] <= FORMED_SLOTS * kn_router_lanes(r->experts);
 }
 
 /* The narrowest slices that need the fewest waves of clusters. */
@@ -114,7 +115,8 @@ static void choose_stages(const kn_router *r, bool formed, layout *x) {
 static layout layout_of(const kn_router *r, bool formed) {
     layout x = {.peers = 1, .dh_groups = r->hidden_out, .dw_groups = r->weight_out ? 1 : 0};
     int64_t blocks = expert_blocks(r);
-    x.columns = formed ? formed_columns(r) : blocks > 2 ? 64 : STREAM_COLUMNS;
+    bool narrow = blocks > 2 || r->tokens <= KN_ROUTER_FEW_TOKENS;
+    x.columns = formed ? formed_columns(r) : narrow ? 64 : STREAM_COLUMNS;
     if (r->hidden <= 64) x.columns = 64;
     if (x.columns == STREAM_COLUMNS && r->hidden_out) x.dh_groups = 2;
     if (r->weight_out && blocks > 1) x.dw_groups = 2;

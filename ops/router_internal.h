@@ -35,7 +35,10 @@ enum {
     KN_ROUTER_SCALING
 };
 
-enum { KN_ROUTER_DLOGITS_THREADS = 256 /* of a block of router_dlogits */ };
+enum {
+    KN_ROUTER_FORMED_TOKENS = 192, /* up to here the fused kernel forms dz itself: one launch (docs/router.md) */
+    KN_ROUTER_FEW_TOKENS = 2048    /* up to here the two launches of the streamed plan are made for short ways */
+};
 
 static inline bool kn_router_has(const kn_problem *p, int arg) {
     return p->dtype[arg] != KN_DTYPE_NONE;
@@ -89,9 +92,14 @@ void kn_router_bind_token(const kn_problem *p, kn_launch_spec *l);
 /* The parameters of grad_logits beside them. */
 void kn_router_logits_params(const kn_router *r, kn_params *params);
 
+/* Threads of a block of router_dlogits: few where that spreads few tokens over more multiprocessors. */
+static inline int64_t kn_router_dlogits_threads(const kn_router *r) {
+    return r->tokens <= KN_ROUTER_FEW_TOKENS && r->experts <= 1024 ? 64 : 256;
+}
+
 /* Partial sums of grad_gate_bias that the dlogits kernel leaves of each expert: one a block. */
 static inline int64_t kn_router_bias_parts(const kn_router *r) {
-    return kn_router_ceil_div(r->tokens, KN_ROUTER_DLOGITS_THREADS / kn_router_lanes(r->experts));
+    return kn_router_ceil_div(r->tokens, kn_router_dlogits_threads(r) / kn_router_lanes(r->experts));
 }
 
 /* Whether the fused kernel can make both products, whether it forms dz too (else: from workspace), and its launch. */
