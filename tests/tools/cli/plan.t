@@ -21,6 +21,7 @@ gemm, 64x512x1024 (M x N x K): * on the path wgmma, the cheapest
     and * more
 ...
     not possible (*): *
+...
 $ kiln plan gemm M=64 N=512 K=1024 --dtype f32 --arch sm_90a --no-assembler --explain | tail -1
 gemm, 64x512x1024 (M x N x K): mma-64x64 on the path mma: wgmma is for operands that are both bf16 or both f16
 $ kiln plan gemm M=64 N=512 K=1024 --dtype bf16 --arch sm_80 --no-assembler --explain | tail -1
