@@ -1,10 +1,13 @@
 /* router_backward on a real GPU, against the float64 reference: many sets of features and options, each with many token
  * counts, all of them checked in full; and what was drawn, as a table. Skipped where there is no GPU.
  *
- *     test_ops_router_sets [SETS [COUNTS [SEED [DEVICE]]]]       default: 304 60 1 cuda:0 */
+ *     test_ops_router_sets [SETS [COUNTS [SEED [DEVICE [SECONDS]]]]]       default: 304 60 1 cuda:0
+ *
+ * With SECONDS no set is begun after that many; how many were finished is said, and too few of them fail. */
 #include "router_draw.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/thread.h"
 #include "kiln/kiln_tools.h"
 #include "ops/api_call.h"
@@ -13,7 +16,7 @@
 
 enum {
     LARGE = 5000000 /* tokens x hidden x experts of a problem, at most */,
-    BATCH = 8 /* sets of a worker's turn */
+    BATCH = 2 /* sets of a worker's turn */
 };
 
 static int64_t sets = 304, counts = 60;
@@ -44,10 +47,13 @@ static const struct {
     {"inputs", {"weights_sum", "grad_mask", "grad_logits", "aux", "aux_row", "z_loss", "token_mask"}},
     {"outputs wanted", {"hidden", "weight", "bias", "logits"}},
     {"launches", {"0", "1", "2", "3", "4", "5+"}},
-    {"launches, T <= 2048, fused", {"1", "2+"}},
-    {"launches, T > 2048, fused", {"1-2", "3+"}},
+    {"launches, fused, T <= 192", {"1", "2+"}},
+    {"launches, fused, T > 192", {"1-2", "3+"}},
 };
 static int64_t drawn[ROWS][COLUMNS], problems, wrong;
+static double seconds;
+static int64_t finished;
+static uint64_t begun_ns;
 static kn_mutex lock;
 
 static int dtype_column(kn_dtype t) {
@@ -88,8 +94,8 @@ static void count(const kn_gen_config *c, int64_t launches) {
                  c->hidden % 8 == 0 && c->gap % 8 == 0 && c->absent & bit(TOKEN_MASK) && c->tokens > 0 &&
                  (c->absent & (bit(OUT_HIDDEN) | bit(OUT_WEIGHT))) != (bit(OUT_HIDDEN) | bit(OUT_WEIGHT)) &&
                  c->top_k <= (c->experts <= 128 ? 16 : 32);
-    if (fused && c->tokens <= 2048) drawn[18][launches > 1]++;
-    if (fused && c->tokens > 2048) drawn[19][launches > 2]++;
+    if (fused && c->tokens <= 192) drawn[18][launches > 1]++;
+    if (fused && c->tokens > 192) drawn[19][launches > 2]++;
     problems++;
 }
 
@@ -190,8 +196,9 @@ static kn_gen_config draw_set(uint64_t *state, int64_t i) {
     return c;
 }
 
-static int64_t draw_tokens(uint64_t *state, const kn_gen_config *c) {
-    int64_t most = LARGE / (c->hidden * c->experts), t;
+/* A third of the sets stay where dz is formed in the products' kernel, a third below the longest blocks of tokens. */
+static int64_t draw_tokens(uint64_t *state, const kn_gen_config *c, int64_t i) {
+    int64_t most = LARGE / (c->hidden * c->experts), top = i % 3 == 0 ? 192 : i % 3 == 1 ? 2048 : 6050, t;
     do {
         int64_t kind = draw_below(state, 16);
         t = kind == 0   ? draw_below(state, 2)
@@ -200,7 +207,7 @@ static int64_t draw_tokens(uint64_t *state, const kn_gen_config *c) {
             : kind == 3 ? 700 + draw_below(state, 1348)
             : kind < 8  ? draw_edge(state, 700)
                         : 1 + draw_below(state, 300);
-    } while (t > most && t > 40);
+    } while (t > top || (t > most && t > 40));
     return t;
 }
 
@@ -212,14 +219,18 @@ static kn_status sets_of_worker(void *user, int64_t turn) {
     kn_status st = kiln_context_device(w.ctx, &w.type, &w.id);
     if (st == KN_OK && strcmp(device, "sim") != 0) st = kiln_stream_create(w.ctx, &w.stream);
     for (int64_t i = turn * BATCH; st == KN_OK && i < (turn + 1) * BATCH && i < sets; i++) {
+        if (seconds > 0 && (double)(kn_clock_ns() - begun_ns) > seconds * 1e9) break;
         uint64_t state = first_seed * 1000003 + (uint64_t)i * 7919 + 1;
         for (int k = 0; k < 4; k++) draw_below(&state, 2);
         kn_gen_config c = draw_set(&state, i);
         for (int64_t n = 0; st == KN_OK && n < counts; n++) {
-            c.tokens = draw_tokens(&state, &c);
+            c.tokens = draw_tokens(&state, &c, i);
             c.seed++;
             st = try_one(&w, &c);
         }
+        kn_lock(&lock);
+        finished++;
+        kn_unlock(&lock);
     }
     kn_free(w.host);
     if (w.device) kiln_device_free(w.ctx, w.device);
@@ -234,16 +245,19 @@ int main(int argc, char **argv) {
     if (argc > 2) counts = atoll(argv[2]);
     if (argc > 3) first_seed = (uint64_t)atoll(argv[3]);
     if (argc > 4) device = argv[4];
+    if (argc > 5) seconds = atof(argv[5]);
     if (strcmp(device, "sim") != 0 && (kiln_device_count(&devices) != KN_OK || devices == 0)) {
         printf("skipped: no GPU (%s)\n", kiln_error_message());
         return 0;
     }
     kn_mutex_init(&lock);
+    begun_ns = kn_clock_ns();
     int64_t turns = (sets + BATCH - 1) / BATCH;
     kn_status st = kn_parallel_for(kn_cpu_count(), turns, sets_of_worker, NULL);
     if (st != KN_OK) printf("failed: %s\n", kn_error_message());
-    printf("%lld sets x %lld token counts, seed %llu: %lld problems, %lld wrong\n", (long long)sets, (long long)counts,
-           (unsigned long long)first_seed, (long long)problems, (long long)wrong);
+    printf("%lld of %lld sets x %lld token counts, seed %llu, in %.0f s: %lld problems, %lld wrong\n",
+           (long long)finished, (long long)sets, (long long)counts, (unsigned long long)first_seed,
+           (double)(kn_clock_ns() - begun_ns) / 1e9, (long long)problems, (long long)wrong);
     print_table();
     return st != KN_OK || wrong || problems != sets * counts;
 }
