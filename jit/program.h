@@ -107,9 +107,9 @@ typedef struct kn_map_spec {
 } kn_map_spec;
 
 typedef struct kn_launch_spec {
-    uint8_t kernel;   /* index into kn_program.kernel */
-    bool dependent;   /* programmatic dependent launch on the launch before */
-    uint32_t grid[3]; /* a zero anywhere: nothing to do, the launch is skipped */
+    uint8_t kernel;     /* index into kn_program.kernel */
+    bool dependent;     /* programmatic dependent launch on the launch before */
+    uint32_t grid[3];   /* a zero anywhere: nothing to do, the launch is skipped */
     double floor_bytes; /* what this launch must move at least, for reports; 0: not said */
     uint32_t n_bind;
     kn_binding bind[KN_MAX_BINDINGS];
