@@ -21,6 +21,7 @@ typedef struct held {
 typedef struct kn_wgmma_state {
     uint32_t fences;          /* wgmma.fence executed */
     uint32_t issued;          /* mma_async executed */
+    uint32_t steps;           /* all of wgmma's instructions executed */
     uint32_t group;           /* the open group, from 1 */
     uint32_t issued_at[RING]; /* [group]: `issued` at its commit */
     held *reg;                /* [n_slots] */
@@ -35,6 +36,8 @@ typedef struct kn_wgmma_log {
         uint64_t a, b;
     } entry[RING];
     uint32_t longest;
+    const kn_insn *step[RING]; /* fences, commits and waits, too */
+    uint32_t farthest;
 } kn_wgmma_log;
 
 typedef struct operands {
@@ -104,6 +107,25 @@ static kn_status log_of(kn_machine *m, kn_warp *w, const kn_insn *i, kn_wgmma_lo
     return KN_OK;
 }
 
+/* All of wgmma's instructions are "aligned": each one binds the four warps of a warpgroup, those that wait too. A warp
+ * executes `i` for good. */
+static kn_status keep_step(kn_machine *m, kn_warp *w, const kn_insn *i, kn_wgmma_state *s) {
+    kn_wgmma_log *log = NULL;
+    KN_TRY(log_of(m, w, i, &log));
+    const kn_insn **step = &log->step[s->steps % RING];
+    if (s->steps == log->farthest) {
+        *step = i;
+        log->farthest++;
+    } else if (log->farthest - s->steps <= RING && *step != i) {
+        return kn_fault(m, w, i, -1,
+                        "the warps of the warpgroup do not execute the same wgmma instructions (another warp: PTX line "
+                        "%u, where this one is here)",
+                        (*step)->line);
+    }
+    s->steps++;
+    return KN_OK;
+}
+
 /* The least number of instructions that a warp of the group has issued. */
 static uint32_t slowest(const kn_warp *w) {
     uint32_t least = UINT32_MAX;
@@ -149,7 +171,8 @@ static kn_status check_register(kn_machine *m, kn_warp *w, const kn_insn *i, kn_
     if (hold != KN_HOLD_ALL && is_read && w->def[slot] != KN_FULL_MASK)
         return kn_register_fault(m, w, i, o, ~w->def[slot]);
     if (r->touched == s->fences)
-        return kn_fault(m, w, i, -1, "a register of the instruction has been read or written without a wgmma.fence in between");
+        return kn_fault(m, w, i, -1,
+                        "a register of the instruction has been read or written without a wgmma.fence in between");
     return KN_OK;
 }
 
@@ -288,6 +311,7 @@ kn_status kn_x_wgmma(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t activ
     }
     KN_TRY(read_tile(m, w, i, o.desc_b, &o, i->aux & TRANS_B, o.n, &tb));
     kn_wgmma_load_b(o.type, i->aux & TRANS_B, i->aux & NEGATE_B, o.n, tb.data, &b);
+    KN_TRY(keep_step(m, w, i, s));
     multiply(w, i, &o, &a, &b);
     hold_registers(w, i, s, &o);
     s->issued++;
@@ -334,9 +358,9 @@ kn_status kn_p_wgmma(kn_insn *i) {
 
 kn_status kn_x_wgmma_fence(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
     kn_wgmma_state *s = NULL;
-    (void)i;
     (void)active;
     KN_TRY(state_of(m, w, &s));
+    KN_TRY(keep_step(m, w, i, s));
     s->fences++;
     for (uint32_t k = 0; k < s->n_slots; k++)
         if (w->hold[s->slot[k]] == KN_HOLD_NONE) set_hold(w, s->slot[k], KN_HOLD_WATCH);
@@ -345,9 +369,9 @@ kn_status kn_x_wgmma_fence(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t
 
 kn_status kn_x_wgmma_commit(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
     kn_wgmma_state *s = NULL;
-    (void)i;
     (void)active;
     KN_TRY(state_of(m, w, &s));
+    KN_TRY(keep_step(m, w, i, s));
     s->issued_at[s->group % RING] = s->issued;
     s->group++;
     if (w->hb) ((kn_hb_warp *)w->hb)->count[KN_A_WGMMA]++;
@@ -358,13 +382,14 @@ kn_status kn_x_wgmma_wait(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t 
     kn_wgmma_state *s = NULL;
     KN_TRY(state_of(m, w, &s));
     uint32_t keep = (uint32_t)i->op[0].imm, committed = s->group - 1;
-    if (committed <= keep) return KN_OK;
+    if (committed <= keep) return keep_step(m, w, i, s);
     uint32_t done = committed - keep;
     if (s->issued > 0 && slowest(w) < s->issued_at[done % RING]) {
         w->g->wait = "the other warps of the warpgroup to issue the same wgmma as this one; instructions issued here:";
         w->g->wait_arg = s->issued;
         return KN_NOT_READY;
     }
+    KN_TRY(keep_step(m, w, i, s));
     for (uint32_t k = 0; k < s->n_slots; k++) {
         uint32_t slot = s->slot[k];
         uint8_t hold = w->hold[slot];

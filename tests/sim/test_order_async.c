@@ -282,6 +282,11 @@ static const order_case products[] = {
                                   "wgmma.wait_group.sync.aligned 0;\n"
                                   "-SKIP:\n",
      "deadlock", 128, 0, 0, NULL},
+    {"wait-by-one-warp",
+     OPERANDS VISIBLE DESCRIPTORS FENCE MMA COMMIT "-setp.ge.u32 %p2, %r2, 1;\n-@%p2 bra SKIP;\n"
+                                                   "wgmma.wait_group.sync.aligned 0;\n"
+                                                   "-SKIP:\n" FENCE MMA COMMIT "wgmma.wait_group.sync.aligned 0;\n",
+     "do not execute the same wgmma instructions", 128, 0, 0, NULL},
     {"descriptors-differ",
      OPERANDS VISIBLE DESCRIPTORS
      "-cvt.u64.u32 %d5, %r2;\n-shl.b64 %d5, %d5, 4;\n-add.u64 %d3, %d3, %d5;\n" FENCE MMA COMMIT
