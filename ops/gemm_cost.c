@@ -6,6 +6,7 @@
 enum {
     FIXED_BYTES = 1024,       /* mbarriers, alignment */
     PATCHES_BYTES = 8 * 5120, /* of epilogues that pass through shared memory */
+    STREAMS_BYTES = 8 * 4096, /* of the one that has tensors copied there */
     MAX_STAGES = 12
 };
 
@@ -54,6 +55,7 @@ static int64_t stage_bytes(const kn_gemm_candidate *c) {
 
 int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts) {
     int64_t fixed = FIXED_BYTES + (strcmp(g->epilogue, "store") == 0 ? 0 : PATCHES_BYTES);
+    if (strcmp(g->epilogue, "row_swiglu_backward") == 0) fixed += STREAMS_BYTES;
     int64_t n = ((int64_t)facts->smem_per_block - fixed) / stage_bytes(c);
     return n > MAX_STAGES ? MAX_STAGES : (int)n;
 }
