@@ -3,6 +3,7 @@
 #   operations   load_balance, router, expert_mlp and moe_layer, each in a graph and beside cuBLASLt's products   (about 2 min)
 #   gemm         the matrix products beside cuBLASLt                                                             (about 20 s)
 #   experts      routed_experts                                                                                  (about 2 min)
+#   more_experts routed_experts in bf16 and f16, with 512 experts, fast and accurate                             (about 2 min)
 #   host         what a call costs on the host, and building kernels                                             (about 30 s)
 #   torch        what a PyTorch user gets: bench/peers/torch_peers.py; needs PyTorch                             (about 5 min)
 # The default is operations gemm host. Options after -- go to `kiln bench`.
@@ -56,6 +57,7 @@ for part in "${what[@]}"; do
             ;;
         gemm) bench gemm gemm --peers cublaslt "$@" ;;
         experts) bench routed_experts_backward routed_experts_backward "$@" ;;
+        more_experts) bench more_experts --cases "$here/cases/experts.json" "$@" ;;
         host)
             host_cost=$bin/bench/host_cost
             [ -x "$host_cost" ] || host_cost=$bin/host_cost
