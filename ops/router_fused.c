@@ -1,7 +1,7 @@
 /* ops/router_fused: plans of the fused kernel, ptx_templates/router_fused.ptxt: both products from one read of dz and
  * hidden_states, on sm_90a, for aligned 16-bit inputs and up to 256 experts.
  *
- * Up to KN_ROUTER_FORMED_TOKENS the kernel forms dz itself: one launch. Beyond, dz is formed once and streamed. How
+ * Few tokens: the kernel forms dz itself, in one launch. Many: dz is formed once and streamed. How
  * tokens and columns are dealt out follows from E and H and the limits below, never from the device: the sums' bits
  * depend on it.
  */
@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 enum {
+    FORMED_WORK = 2880,   /* tokens times clusters, up to which one launch is faster than two (docs/router.md) */
     FORMED_SLOTS = 2,     /* slots of a thread: registers */
     FORMED_SPLITS = 4,    /* shares of the tokens; with two slices of columns they fill the largest portable cluster */
     FORMED_CLUSTERS = 15, /* of 8 blocks with an H200's multiprocessor each, that fit at once */
@@ -47,11 +48,6 @@ bool kn_router_fused_fits(const kn_router *r) {
            !kn_router_has(p, KN_ROUTER_TOKEN_MASK);
 }
 
-bool kn_router_forms_dz(const kn_router *r) {
-    return r->tokens <= KN_ROUTER_FORMED_TOKENS &&
-           r->p->axis[KN_ROUTER_K] <= FORMED_SLOTS * kn_router_lanes(r->experts);
-}
-
 /* The narrowest slices that need the fewest waves of clusters. */
 static int formed_columns(const kn_router *r) {
     int best = 64, most = expert_blocks(r) > 2 ? 64 : 128; /* accumulators */
@@ -63,6 +59,13 @@ static int formed_columns(const kn_router *r) {
         if (waves < fewest) fewest = waves;
     }
     return best;
+}
+
+/* Every cluster forms dz of all tokens. */
+bool kn_router_forms_dz(const kn_router *r) {
+    int64_t clusters = kn_router_ceil_div(kn_router_ceil_div(r->hidden, formed_columns(r)), 2);
+    return r->tokens <= KN_ROUTER_FEW_TOKENS && r->tokens * clusters <= FORMED_WORK &&
+           r->p->axis[KN_ROUTER_K] <= FORMED_SLOTS * kn_router_lanes(r->experts);
 }
 
 /* Warps that form dz: as many as their registers allow, which go by what must be computed. */

@@ -36,8 +36,7 @@ enum {
 };
 
 enum {
-    KN_ROUTER_FORMED_TOKENS = 192, /* up to here the fused kernel forms dz itself: one launch (docs/router.md) */
-    KN_ROUTER_FEW_TOKENS = 2048    /* up to here the two launches of the streamed plan are made for short ways */
+    KN_ROUTER_FEW_TOKENS = 2048 /* up to here plans are made for short ways, not for the most bytes a second */
 };
 
 static inline bool kn_router_has(const kn_problem *p, int arg) {

@@ -47,8 +47,8 @@ static const struct {
     {"inputs", {"weights_sum", "grad_mask", "grad_logits", "aux", "aux_row", "z_loss", "token_mask"}},
     {"outputs wanted", {"hidden", "weight", "bias", "logits"}},
     {"launches", {"0", "1", "2", "3", "4", "5+"}},
-    {"launches, fused, T <= 192", {"1", "2+"}},
-    {"launches, fused, T > 192", {"1-2", "3+"}},
+    {"launches, fused, T <= 50", {"1", "2+"}},
+    {"launches, fused, T > 50", {"1-2", "3+"}},
 };
 static int64_t drawn[ROWS][COLUMNS], problems, wrong;
 static double seconds;
@@ -94,8 +94,8 @@ static void count(const kn_gen_config *c, int64_t launches) {
                  c->hidden % 8 == 0 && c->gap % 8 == 0 && c->absent & bit(TOKEN_MASK) && c->tokens > 0 &&
                  (c->absent & (bit(OUT_HIDDEN) | bit(OUT_WEIGHT))) != (bit(OUT_HIDDEN) | bit(OUT_WEIGHT)) &&
                  c->top_k <= (c->experts <= 128 ? 16 : 32);
-    if (fused && c->tokens <= 192) drawn[18][launches > 1]++;
-    if (fused && c->tokens > 192) drawn[19][launches > 2]++;
+    if (fused && c->tokens <= 50) drawn[18][launches > 1]++;
+    if (fused && c->tokens > 50) drawn[19][launches > 2]++;
     problems++;
 }
 
