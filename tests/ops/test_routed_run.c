@@ -139,7 +139,8 @@ START_TEST(no_tokens_and_one) {
         kn_gen_config c = routed_config(i % 2, 32, 24, 5, 2);
         c.options.common.accumulate = i & 2 ? 31 : 0;
         c.sorted = i >> 2 & 1;
-        c.dtype = i & 8 ? KN_BF16 : KN_F32;
+        c.dtype = i & 8 ? (i & 1 ? KN_BF16 : KN_F16) : KN_F32;
+        c.options.routed.math = i % 3;
         run_config(&c, i % 3 ? fast : portable, "few tokens");
         c.inner = 160;
         c.options.routed.weight_on = KILN_WEIGHT_ON_INPUT;
