@@ -197,9 +197,10 @@ static int list_candidates(const kn_gemm *g, int parts, kn_gemm_candidate *out) 
         n = add(out, n,
                 (kn_gemm_candidate){i % 2 != 0, shapes[i / 2].coop, shapes[i / 2].mb, shapes[i / 2].bn,
                                     shapes[i / 2].lean, parts});
-    for (int64_t slices = 1; slices <= MAX_SLICES; slices++) {
+    for (int64_t slices = 1, before = 0; slices <= MAX_SLICES; slices++) {
         int64_t rows = kn_ceil_div(kn_ceil_div(g->m, slices), 8) * 8;
-        if (rows > 256 || rows < 16) continue;
+        if (rows > 256 || rows < 16 || rows == before) continue;
+        before = rows;
         int bn = (int)rows;
         n = add(out, n, (kn_gemm_candidate){true, false, 1, bn, false, parts});
         n = add(out, n, (kn_gemm_candidate){true, true, 1, bn, false, parts});
