@@ -29,7 +29,7 @@ past_the_end       | gemm                    | M=$T N=$D K=$D
 modified_input     | router_backward         | T=$T H=$D
 unordered_sum      | grouped_gemm            | M=$T N=$D K=$D
 taken_for_zero     | router_backward         | T=$T H=$D
-lost_tie           | routed_experts_backward | T=$T H=$D I=$D L=8 E=8 K=4
+lost_tie           | routed_experts_backward | T=$T H=$D I=$D L=4 E=4 K=2
 dropped_last_token | expert_mlp_backward     | T=$T H=$D F=$D
 transposed_tile    | gemm                    | M=$T N=$D K=$D
 uncounted_ids      | moe_layer_backward      | T=$T H=$D I=$D
@@ -59,7 +59,7 @@ while IFS='|' read -r fault op sizes; do
     [ -n "$fault" ] || continue
     for T in $tokens; do
         D=64
-        if [ "$T" -gt 1000 ]; then D=32; fi
+        if [ "$T" -gt 1000 ]; then D=16; fi
         text=${sizes//\$T/$T}
         for scale in $scales; do try "$fault" "$op" "${text//\$D/$D}" "$scale"; done
     done
