@@ -48,7 +48,7 @@ $ kiln bench gemm --device null --peers cublaslt
 kiln: --peers cublaslt: peers need a GPU
 [2]
 $ kiln bench gemm --device null --peers mkl
-kiln: --peers mkl: the peers are: cublaslt
+kiln: --peers mkl: the peers are: cublaslt, composed
 [2]
 # The same on a GPU, played by fakes whose kernels compute nothing: marks, cold and hot rounds, graphs, a peer, CUPTI's
 # records of them all. (What a capture has seen is never freed: a leak checker must be told.)
@@ -87,6 +87,9 @@ kiln: cuptiActivityEnable: CUPTI says 1, a failure of the fake CUPTI; from here 
 $ FAKECUPTI=forgets KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 LD_LIBRARY_PATH=$BUILD/fake/fakecupti KILN_DEVICE=cuda:0 kiln bench gemm --cases $CASES/tiny.json --case 1 --no-verify --iterations 1 --cold 2>&1 >/dev/null
 kiln: CUPTI recorded no kernel of call 5; from here on times are those of CUDA events
 # What the launches of a large operation took, one after the other, beside what their weights' bytes take.
-$ ASAN_OPTIONS=detect_leaks=0 KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 LD_LIBRARY_PATH=$BUILD/fake/fakecupti KILN_DEVICE=cuda:0 kiln bench routed_experts_backward --cases $CASES/tiny.json --case 1 --no-verify --iterations 1 --cold -o routed.json | grep -cE '^ +kiln_routed.*[0-9]'; grep -c '"floor_us"' routed.json
-*
-*
+$ ASAN_OPTIONS=detect_leaks=0 KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 LD_LIBRARY_PATH=$BUILD/fake/fakecupti KILN_DEVICE=cuda:0 kiln bench routed_experts_backward --cases $CASES/tiny.json --case 1 --no-verify --iterations 1 --cold -o routed.json | grep -cE '^ +kiln_'
+10
+$ grep -cE '"kernel": "kiln_' routed.json; grep -cE '"floor_bytes"' routed.json; grep -E '"us": 3[.]0' routed.json | head -1
+10
+4
+     "us": 3.0
