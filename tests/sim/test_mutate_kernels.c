@@ -157,10 +157,10 @@ static void end_repeat(repeat *r) {
 /* ---- what became of the mutants -------------------------------------------------------------------------- */
 
 /* Mutant `at` of a report; turn: which of the sites with that label, that line of the template and that text. */
-static void judge(const char *ptx_map, const kn_mutate_report *m, uint32_t at) {
+static void judge(const char *name, const char *ptx_map, const kn_mutate_report *m, uint32_t at) {
     const kn_mutant *x = &m->mutant[at];
     mutant_site site, other;
-    char text[192];
+    char text[384];
     uint32_t turn = 1;
     mutate_site(ptx_map, all.row->template_name, x->line, &site);
     for (uint32_t k = 0; k < at; k++) {
@@ -169,7 +169,7 @@ static void judge(const char *ptx_map, const kn_mutate_report *m, uint32_t at) {
         turn += strcmp(other.label, site.label) == 0 && strcmp(other.line, site.line) == 0 &&
                 (k == 0 || m->mutant[k - 1].line != m->mutant[k].line);
     }
-    snprintf(text, sizeof text, "%s #%u", x->text, turn);
+    snprintf(text, sizeof text, "%s #%u of %s", x->text, turn, name);
     harmless *h = mutate_list_find(&all.list, all.row->template_name, all.row->name, &site, text, x->change);
     bool verbose = getenv("KN_MUTANTS") != NULL;
     if (verbose)
@@ -193,7 +193,7 @@ static void judge(const char *ptx_map, const kn_mutate_report *m, uint32_t at) {
 static void report(const char *name, const char *map, const kn_mutate_report *r) {
     printf("%s: %u sites, %u of them not reached; %u mutants, %u caught\n", name, r->sites, r->unreached, r->mutants,
            r->caught);
-    for (uint32_t k = 0; k < r->mutants; k++) judge(map, r, k);
+    for (uint32_t k = 0; k < r->mutants; k++) judge(name, map, r, k);
     all.kernels++;
     all.sites += r->sites;
     all.mutants += r->mutants;
