@@ -139,7 +139,8 @@ harmless *mutate_list_find(harmless_list *l, const char *template_name, const ch
                            const char *instruction, const char *change) {
     for (uint32_t k = 0; k < l->n; k++) {
         harmless *h = &l->entry[k];
-        if (!mutate_list_of_row(h, template_name, row) || strcmp(h->label, site->label) != 0) continue;
+        if (!mutate_list_of_row(h, template_name, row)) continue;
+        if (strcmp(h->label, "*") != 0 && strcmp(h->label, site->label) != 0) continue;
         if (strcmp(h->change, "*") != 0 && strcmp(h->change, change) != 0) continue;
         if (!has_parts(h->parts, site->line, instruction)) continue;
         h->met++;
