@@ -103,7 +103,7 @@ static void decide(kn_router *r) {
     kn_dtype input = (kn_dtype)p->dtype[KN_ROUTER_HIDDEN];
     r->fine = input == KN_F32 || p->option[KN_ROUTER_ROUND_F32];
     r->fused = kn_router_fused_fits(r);
-    r->formed = r->fused && kn_router_forms_dz(r);
+    if (r->fused) kn_router_choose_fused(r);
     if (!r->formed && (r->hidden_out || r->weight_out || r->bias_out)) r->dz = r->fine ? KN_F32 : input;
     /* Rows of 16 bytes, which TMA and wide loads want. A place of its own even without tokens: launches bind it. */
     uint64_t rows = r->tokens > 0 ? (uint64_t)r->tokens : 1;

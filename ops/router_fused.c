@@ -8,9 +8,12 @@
 #include "kiln/kiln.h"
 #include "ops/router_internal.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 enum {
+    FORMED_TOKENS = 2048,
     FORMED_WORK = 2880,   /* tokens times clusters, up to which one launch is faster than two (docs/router.md) */
     FORMED_SLOTS = 2,     /* slots of a thread: registers */
     FORMED_SPLITS = 4,    /* shares of the tokens; with two slices of columns they fill the largest portable cluster */
@@ -61,11 +64,41 @@ static int formed_columns(const kn_router *r) {
     return best;
 }
 
-/* Every cluster forms dz of all tokens. */
-bool kn_router_forms_dz(const kn_router *r) {
+/* Whether the threads that form dz have the registers for it. */
+static bool can_form(const kn_router *r) {
+    return r->p->axis[KN_ROUTER_K] <= FORMED_SLOTS * kn_router_lanes(r->experts);
+}
+
+/* The names of the ways, for tuning files. */
+static const char formed_name[] = "formed", narrow_name[] = "streamed-64", wide_name[] = "streamed-128";
+
+/* What a tuning file says of this call. What was measured for these sizes says nothing about a generic kernel. */
+static kn_status follow_tuning(kn_router *r) {
+    char key[96], where[256];
+    snprintf(key, sizeof key, "router:%" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64, r->tokens, r->hidden, r->experts,
+             r->p->axis[KN_ROUTER_K]);
+    const char *wanted = r->p->generic ? NULL : kn_tuning_find(r->facts->tuning, key);
+    if (!wanted) return KN_OK;
+    kn_tuning_where(r->facts->tuning, key, where, sizeof where);
+    bool formed = strcmp(wanted, formed_name) == 0, wide = strcmp(wanted, wide_name) == 0;
+    KN_REQUIRE(formed || wide || strcmp(wanted, narrow_name) == 0, KN_E_FORMAT,
+               "%s chooses \"%.40s\" for %s; wanted %s, %s or %s", where, wanted, key, formed_name, narrow_name,
+               wide_name);
+    KN_REQUIRE(!formed || can_form(r), KN_E_FORMAT, "%s chooses %s for %s, which is not possible: too many slots",
+               where, wanted, key);
+    KN_REQUIRE(!wide || expert_blocks(r) <= 2, KN_E_FORMAT,
+               "%s chooses %s for %s, which is not possible: more than 128 experts", where, wanted, key);
+    r->formed = formed;
+    r->narrow = !wide;
+    return KN_OK;
+}
+
+void kn_router_choose_fused(kn_router *r) {
+    /* Every cluster forms dz of all tokens. */
     int64_t clusters = kn_router_ceil_div(kn_router_ceil_div(r->hidden, formed_columns(r)), 2);
-    return r->tokens <= KN_ROUTER_FEW_TOKENS && r->tokens * clusters <= FORMED_WORK &&
-           r->p->axis[KN_ROUTER_K] <= FORMED_SLOTS * kn_router_lanes(r->experts);
+    r->formed = r->tokens <= FORMED_TOKENS && r->tokens * clusters <= FORMED_WORK && can_form(r);
+    r->narrow = expert_blocks(r) > 2 || r->tokens <= KN_ROUTER_FEW_TOKENS;
+    if (r->builder->status == KN_OK) r->builder->status = follow_tuning(r);
 }
 
 /* Warps that form dz: as many as their registers allow, which go by what must be computed. */
@@ -118,8 +151,7 @@ static void choose_stages(const kn_router *r, bool formed, layout *x) {
 static layout layout_of(const kn_router *r, bool formed) {
     layout x = {.peers = 1, .dh_groups = r->hidden_out, .dw_groups = r->weight_out ? 1 : 0};
     int64_t blocks = expert_blocks(r);
-    bool narrow = blocks > 2 || r->tokens <= KN_ROUTER_FEW_TOKENS;
-    x.columns = formed ? formed_columns(r) : narrow ? 64 : STREAM_COLUMNS;
+    x.columns = formed ? formed_columns(r) : r->narrow ? 64 : STREAM_COLUMNS;
     if (r->hidden <= 64) x.columns = 64;
     if (x.columns == STREAM_COLUMNS && r->hidden_out) x.dh_groups = 2;
     if (r->weight_out && blocks > 1) x.dw_groups = 2;

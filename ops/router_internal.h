@@ -36,7 +36,7 @@ enum {
 };
 
 enum {
-    KN_ROUTER_FEW_TOKENS = 2048 /* up to here plans are made for short ways, not for the most bytes a second */
+    KN_ROUTER_FEW_TOKENS = 4096 /* up to here plans are made for short ways, not for the most bytes a second */
 };
 
 static inline bool kn_router_has(const kn_problem *p, int arg) {
@@ -55,6 +55,7 @@ typedef struct kn_router {
     int64_t tokens, experts, hidden; /* T, E, H */
     bool fused;                      /* both products by the fused kernel */
     bool formed;                     /* which forms dz too */
+    bool narrow;                     /* else: in slices of 64 columns */
     bool hidden_out, weight_out, bias_out, logits_out;
     bool fine;        /* dz stays fp32 into the products */
     kn_dtype dz;      /* type of dz in workspace; KN_DTYPE_NONE: nothing needs it */
@@ -101,9 +102,10 @@ static inline int64_t kn_router_bias_parts(const kn_router *r) {
     return kn_router_ceil_div(r->tokens, kn_router_dlogits_threads(r) / kn_router_lanes(r->experts));
 }
 
-/* Whether the fused kernel can make both products, whether it forms dz too (else: from workspace), and its launch. */
+/* Whether the fused kernel can make both products, and its launch. */
 bool kn_router_fused_fits(const kn_router *r);
-bool kn_router_forms_dz(const kn_router *r);
+/* How the fused kernel gets dz: r->formed and r->narrow. */
+void kn_router_choose_fused(kn_router *r);
 void kn_router_emit_fused(const kn_router *r, bool formed);
 /* The products and sums over tokens, from dz in workspace. */
 void kn_router_emit_dh(const kn_router *r);

@@ -4,9 +4,11 @@
 
 #include "base/alloc.h"
 #include "jit/assemble.h"
+#include "jit/tuning.h"
 #include "ops/router.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 /* ---- checks --------------------------------------------------------------------------------------------------------
  */
@@ -191,6 +193,55 @@ START_TEST(other_outputs_add_no_launch) {
 }
 END_TEST
 
+/* A tuning file may ask for one launch or for two, and for wide slices or narrow ones. */
+START_TEST(a_tuning_file_chooses_the_plan) {
+    static const struct {
+        const char *way;
+        uint32_t launches;
+        int64_t columns; /* 0: the file is refused */
+        const char *why;
+    } ways[] = {{"formed", 1, 72, NULL},
+                {"streamed-64", 2, 64, NULL},
+                {"streamed-128", 2, 128, NULL},
+                {"streamed", 0, 0, "wanted formed, streamed-64 or streamed-128"}};
+    for (int i = 0; i < 8; i++) {
+        char path[] = "/tmp/kiln-router-XXXXXX";
+        int fd = mkstemp(path);
+        ck_assert_int_ge(fd, 0);
+        int64_t k = i < 4 ? 8 : 64;
+        dprintf(fd, "kiln-tuning 1\ngpu H200\nproduct router:1024x2048x128x%d %s\n", (int)k, ways[i % 4].way);
+        close(fd);
+        kn_tuning *tuning;
+        ck_assert_ok(kn_tuning_read(path, "H200", &tuning));
+        remove(path);
+        kn_device_facts facts = h200;
+        facts.tuning = tuning;
+        kn_problem p = problem(1024, 2048, 128, k, BENCHMARK, KN_BF16);
+        const kn_target *target;
+        kn_program *out;
+        ck_assert_ok(kn_target_by_name("sm_90a", &target));
+        ck_assert_ok(KN_NEW(&out, 1, "program"));
+        kn_status st = kn_router_plan(&p, &facts, target, out);
+        if (ways[i % 4].columns == 0) {
+            ck_assert_fails(st, KN_E_FORMAT, ways[i % 4].why);
+        } else if (i == 4) {
+            ck_assert_fails(st, KN_E_FORMAT, "too many slots");
+        } else {
+            ck_assert_ok(st);
+            ck_assert_uint_eq(out->n_launches, ways[i % 4].launches);
+            ck_assert_int_eq(param(out, (int)out->n_kernels - 1, "COLUMNS"), ways[i % 4].columns);
+        }
+        p.generic = 1; /* serves other token counts, too */
+        kn_free(out);
+        ck_assert_ok(KN_NEW(&out, 1, "program"));
+        ck_assert_ok(kn_router_plan(&p, &facts, target, out));
+        ck_assert_uint_eq(out->n_launches, 2);
+        kn_free(out);
+        kn_tuning_free(tuning);
+    }
+}
+END_TEST
+
 /* The split of the tokens is part of the sums' order: no fact of the device may change it. */
 START_TEST(no_device_changes_the_split) {
     const kn_target *target;
@@ -214,7 +265,7 @@ START_TEST(no_device_changes_the_split) {
 END_TEST
 
 START_TEST(generic_kernels_do_not_know_the_tokens) {
-    static const int64_t pairs[][2] = {{100, 1400}, {1500, 2000}, {3000, 60000}};
+    static const int64_t pairs[][2] = {{100, 1400}, {1500, 4000}, {5000, 60000}};
     for (int i = 0; i < 3; i++) {
         for (int portable = 0; portable < 2; portable++) {
             kn_problem p = problem(pairs[i][0], 256, 64, 4, LOSSES, KN_BF16), q = p;
@@ -354,6 +405,7 @@ int main(void) {
     tcase_add_test(t, one_launch_for_few_tokens_then_two);
     tcase_add_test(t, what_does_not_fit_takes_products_of_its_own);
     tcase_add_test(t, other_outputs_add_no_launch);
+    tcase_add_test(t, a_tuning_file_chooses_the_plan);
     tcase_add_test(t, no_device_changes_the_split);
     tcase_add_test(t, generic_kernels_do_not_know_the_tokens);
     tcase_add_test(t, nothing_wanted_is_no_launch);

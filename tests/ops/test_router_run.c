@@ -124,6 +124,8 @@ START_TEST(fused_products) {
                   {2100, 64, 24, 3, bit(OUT_BIAS)},
                   {2040, 64, 8, 1, bit(OUT_BIAS)},
                   {6000, 64, 8, 2, bit(OUT_BIAS)},
+                  {4200, 136, 8, 2, 0},
+                  {4100, 72, 72, 2, bit(OUT_BIAS)},
                   {200, 200, 256, 8, 0},
                   {200, 264, 192, 8, bit(OUT_HIDDEN)},
                   {200, 264, 136, 8, bit(OUT_WEIGHT)}};
