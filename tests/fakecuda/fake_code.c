@@ -10,7 +10,7 @@
 #include "jit/driver.def"
 #undef KN_DRIVER
 
-enum { KERNELS = 4, SMEM_DEFAULT = 48 * 1024 };
+enum { KERNELS = 8, SMEM_DEFAULT = 48 * 1024 };
 static const char assembled[] = "\177ELF fake cubin\n"; /* followed by the PTX it was made from */
 
 typedef struct kn_cu_function_st {
