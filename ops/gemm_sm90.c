@@ -80,8 +80,9 @@ const char *kn_gemm_sm90_refusal(const kn_gemm *const *g, int n, const kn_proble
     return no;
 }
 
-/* The map of one operand: K-major tiles are one box of 64 k by `rows`; MN-major ones are boxes of 64 rows by 64 k. */
-static int add_map(kn_program_builder *b, const kn_gemm_operand *o, int64_t extent, int64_t k, int rows) {
+/* The map of one operand: K-major tiles are one box of 64 k by `rows`; MN-major ones are boxes of 64 rows by `depth` k.
+ */
+static int add_map(kn_program_builder *b, const kn_gemm_operand *o, int64_t extent, int64_t k, int rows, int depth) {
     kn_map_spec m = {.from_workspace = o->place.in_workspace,
                      .arg = (uint8_t)(o->place.in_workspace ? 0 : o->place.arg),
                      .offset_bytes = o->place.offset_bytes,
@@ -93,7 +94,7 @@ static int add_map(kn_program_builder *b, const kn_gemm_operand *o, int64_t exte
     m.map.dim[0] = (uint64_t)(o->depth_contiguous ? k : extent);
     m.map.dim[1] = (uint64_t)(o->depth_contiguous ? extent : k);
     m.map.box[0] = KN_GEMM_SM90_K_BLOCK;
-    m.map.box[1] = (uint32_t)(o->depth_contiguous ? rows : KN_GEMM_SM90_K_BLOCK);
+    m.map.box[1] = (uint32_t)(o->depth_contiguous ? rows : depth);
     if (o->stride_dim >= 0) {
         m.stride_dim[0] = (int8_t)o->stride_dim;
     } else {
@@ -149,17 +150,29 @@ static void fill_params(kn_params *params, const kn_gemm_candidate *c, const kn_
 /* The maps of segment s of one product: the kernel's A in boxes of `rows`, its B, and what may stand instead of the
  * product's B. */
 static void bind_maps(kn_program_builder *b, kn_launch_spec *l, const kn_gemm_candidate *c, const kn_gemm *g, int rows,
-                      int s, bool with_instead) {
+                      int s, bool with_instead, int depth) {
     /* Problems of one segment never read the maps of the others. */
     if (s >= g->n_segments) s = 0;
     const kn_gemm_operand *pa = &g->segment[s].a, *pb = &g->segment[s].b;
     const kn_gemm_operand *instead = g->b_switch ? &g->b_instead[s] : pb;
     int64_t k = g->segment[s].k;
     int rows_of_b = c->swap ? rows : c->bn;
-    int map_a = add_map(b, pa, g->m, k, c->swap ? c->bn : rows), map_b = add_map(b, pb, g->n, k, rows_of_b);
+    int map_a = add_map(b, pa, g->m, k, c->swap ? c->bn : rows, depth);
+    int map_b = add_map(b, pb, g->n, k, rows_of_b, depth);
     kn_bind_map(l, c->swap ? map_b : map_a);
     kn_bind_map(l, c->swap ? map_a : map_b);
-    if (with_instead) kn_bind_map(l, add_map(b, instead, g->n, k, rows_of_b));
+    if (with_instead) kn_bind_map(l, add_map(b, instead, g->n, k, rows_of_b, depth));
+}
+
+/* Depth of the last k block, in whole steps of 16, where it has maps of its own: rows of a box beyond the depth take
+ * time too. 0: it has none. The template decides alike (TAIL_MAPS). */
+static int tail_depth(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, bool generic) {
+    const kn_gemm *last = g[n - 1];
+    int64_t k = last->segment[0].k;
+    bool known = last->n_segments == 1 && c->parts == 1 && !(last->k_is_tokens && generic);
+    if (!known || last->segment[0].a.depth_contiguous || last->segment[0].b.depth_contiguous) return 0;
+    int steps = (int)kn_ceil_div(k % KN_GEMM_SM90_K_BLOCK, 16);
+    return steps < 4 ? 16 * steps : 0;
 }
 
 void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, const kn_problem *p,
@@ -181,10 +194,11 @@ void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, co
     int64_t at_once = sms >= c.parts ? sms / c.parts : 1;
     kn_launch_spec *l = kn_add_launch(b, kernel, (uint32_t)(c.parts * (tiles < at_once ? tiles : at_once)), 1, 1);
     l->dependent = true;
-    int segments = g[n - 1]->n_segments;
+    int segments = g[n - 1]->n_segments, tail = tail_depth(&c, g, n, p->generic);
     for (int i = 0; i < n; i++)
         for (int s = 0; s < segments; s++)
-            bind_maps(b, l, &c, g[i], rows_loaded(&c, g, n, p->generic), s, switched(g, n) != NULL);
+            for (int depth = KN_GEMM_SM90_K_BLOCK; depth; depth = depth == tail ? 0 : tail)
+                bind_maps(b, l, &c, g[i], rows_loaded(&c, g, n, p->generic), s, switched(g, n) != NULL, depth);
     if (switched(g, n)) kn_gemm_bind_place(l, &switched(g, n)->b_flag);
     for (int i = 0; i < n; i++) kn_gemm_bind_epilogue(l, g[i]);
     kn_bind_i32(l, (int32_t)(c.swap ? g[0]->n : g[0]->m));
