@@ -178,7 +178,7 @@ static bool is_possible(const kt_tensors *ts, uint32_t transposed, const recipe 
             if (t->dtype->bits == 16 && strcmp(t->dtype->name, "bf16") != 0) return false;
         }
         for (const char *letter = s->sizes; *letter; letter++)
-            if (strchr("HFIE", *letter) && size_of(ts, *letter) % 8 != 0) return false;
+            if (size_of(ts, *letter) % (strchr("HFI", *letter) ? 8 : *letter == 'E' ? 4 : 1) != 0) return false;
         if (s->kind == KERNEL && strchr(s->sizes, 'K') && (size_of(ts, 'E') > 512 || size_of(ts, 'K') > 32))
             return false;
     }
