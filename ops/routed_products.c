@@ -356,22 +356,21 @@ static void emit_fast_gradients(const kn_routed *r, const kn_gemm *g, int n) {
     bool done[KN_GEMM_DW_MAX] = {false};
     for (int i = 0; i < n; i++) {
         const kn_gemm *group[KN_GEMM_DW_MAX];
-        int members = 0;
+        int members = 0, touched = g[i].accumulate ? 2 : 1;
+        if (done[i]) continue;
+        if (!kn_gemm_dw_fits(&g[i], r->p, r->target)) {
+            kn_gemm_emit(r->b, &g[i], r->p, r->facts, r->target);
+            set_launch_floor(r, &g[i].d, touched);
+            continue;
+        }
         for (int j = i; j < n; j++) {
             if (done[j] || g[j].d.dtype != g[i].d.dtype || g[j].accumulate != g[i].accumulate) continue;
             if (!kn_gemm_dw_fits(&g[j], r->p, r->target)) continue;
             group[members++] = &g[j];
             done[j] = true;
         }
-        int touched = g[i].accumulate ? 2 : 1;
-        if (members > 0) {
-            kn_gemm_dw_emit(r->b, group, members, r->p, r->facts);
-            set_launch_floor(r, &g[i].d, members * touched);
-        } else if (!done[i]) {
-            kn_gemm_emit(r->b, &g[i], r->p, r->facts, r->target);
-            set_launch_floor(r, &g[i].d, touched);
-        }
-        done[i] = true;
+        kn_gemm_dw_emit(r->b, group, members, r->p, r->facts);
+        set_launch_floor(r, &g[i].d, members * touched);
     }
 }
 
