@@ -1,10 +1,11 @@
 /* ops/gemm_rs: plans products of expert weights with rows of tokens on ptx_templates/gemm_rs_sm90.ptxt. */
 #include "ops/gemm_rs.h"
 
-#include "ops/gemm_internal.h"
+#include "ops/gemm_choice.h"
 
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -162,6 +163,10 @@ void kn_gemm_rs_emit(kn_program_builder *b, const kn_gemm *const *g, int n, cons
                             (long long)g[0]->m, (long long)g[0]->n);
         return;
     }
+    char name[KN_GEMM_NAME_CAP];
+    snprintf(name, sizeof name, "%dx%d", BM, (int)tile);
+    kn_gemm_explain_only(b, g, n, "rs", name,
+                         "expert weights are read once, by the tile of rows that takes the fewest passes");
     int kernel;
     fill_params(kn_add_kernel(b, "gemm_rs_sm90.ptxt", &kernel), g[0], n, how, tile, entries, p, facts);
     int64_t items = entries * tiles;
