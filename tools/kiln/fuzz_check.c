@@ -89,7 +89,7 @@ static bool is_half(const kt_fuzz_memory *m) {
 
 /* Are values so much alike that errors average out? The library's Frobenius rule takes that for granted. */
 static bool is_even(const kt_fuzz_memory *m) {
-    return !is_half(m) && m->c->values != KT_VALUES_SPARSE && m->c->values != KT_VALUES_OUTLIERS;
+    return !is_half(m) && (m->c->values == KT_VALUES_NORMAL || m->c->values == KT_VALUES_POSITIVE);
 }
 
 /* The coarsest rounding on the way to an output, times 4 for several of them (8 in f16, where some numbers are
