@@ -107,10 +107,18 @@ START_TEST(consumers_load) {
 }
 END_TEST
 
-/* The smallest product that two share is large: the simulator takes seconds. */
+/* The smallest product that two share is large: the simulator takes seconds. The second block of 64 columns of a tile
+ * lies a stride further, in the second CTA, too. */
 START_TEST(two_share_a_depth) {
     static const product rows[] = {
-        {208, 1216, 2040, 0, KN_BF16, KN_F32, 0, {{"coop-128x40-swap-halves", 0}, {"coop-128x64-halves", 7}}},
+        {208,
+         1216,
+         2040,
+         0,
+         KN_BF16,
+         KN_F32,
+         0,
+         {{"coop-128x40-swap-halves", 0}, {"coop-128x64-halves", 7}, {"coop-128x128-halves", 0}}},
     };
     CHECK_ALL(rows);
 }
