@@ -2,48 +2,18 @@
  * Skipped where there is none. */
 #include "base/status.h"
 #include "ops_support.h"
+#include "support/gpu.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 
-/* The driver's functions that Kiln itself has no use for. */
-static int (*begin_capture)(void *stream, int mode);
-static int (*end_capture)(void *stream, void **graph);
-static int (*instantiate)(void **exec, void *graph, unsigned long long flags);
-static int (*graph_launch)(void *exec, void *stream);
-static int (*mem_info)(size_t *free_bytes, size_t *total);
-static int (*set_context)(void *context);
-static int (*retain_primary)(void **context, int device);
+static kn_gpu gpu;
+static bool there;
 
-static void find(void *driver, const char *name, void *out) {
-    void *address = dlsym(driver, name);
-    ck_assert_msg(address != NULL, "the driver has no %s", name);
-    memcpy(out, &address, sizeof address);
-}
-
-static bool skipped;
-
-/* In each test's own process: a driver does not survive a fork. */
 static void setup(void) {
-    int32_t count = 0;
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context = NULL;
-    skipped = !driver || kiln_device_count(&count) != KILN_OK || count == 0;
-    if (skipped) {
-        printf("skipped: no GPU (%s)\n", kiln_error_message());
-        return;
-    }
-    find(driver, "cuStreamBeginCapture_v2", &begin_capture);
-    find(driver, "cuStreamEndCapture", &end_capture);
-    find(driver, "cuGraphInstantiateWithFlags", &instantiate);
-    find(driver, "cuGraphLaunch", &graph_launch);
-    find(driver, "cuMemGetInfo_v2", &mem_info);
-    find(driver, "cuCtxSetCurrent", &set_context);
-    find(driver, "cuDevicePrimaryCtxRetain", &retain_primary);
-    ck_assert_int_eq(retain_primary(&context, 0), 0);
-    ck_assert_int_eq(set_context(context), 0);
+    there = kn_gpu_open(&gpu);
 }
 
 static kiln_context *create(int32_t max_modules) {
@@ -94,7 +64,7 @@ static void release(lb_call *c, kiln_context *ctx) {
 }
 
 START_TEST(results) {
-    if (skipped) return;
+    if (!there) return;
     static const int64_t shapes[][2] = {{1, 1}, {5, 60}, {130, 100}, {2048, 256}, {3, 8192}, {70000, 8}};
     kiln_context *ctx = create(0);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -111,23 +81,23 @@ START_TEST(results) {
 END_TEST
 
 START_TEST(a_graph_outlives_its_kernels) {
-    if (skipped) return;
+    if (!there) return;
     lb_call c, other;
     void *stream = NULL, *graph = NULL, *exec = NULL;
     kiln_context *ctx = create(4), *keeper = create(0);
     lb_begin(&c, 130, 100);
     move(&c, ctx);
     ck_assert_ok(kiln_stream_create(ctx, &stream));
-    ck_assert_int_eq(begin_capture(stream, 0), 0);
+    ck_assert_int_eq(gpu.begin_capture(stream, 0), 0);
     ck_assert_int_eq(lb_run(ctx, &c, stream), KILN_E_CAPTURE);
-    ck_assert_int_eq(end_capture(stream, &graph), 0); /* what was refused did not break it */
+    ck_assert_int_eq(gpu.end_capture(stream, &graph), 0); /* what was refused did not break it */
     c.options.common.flags = KILN_PREPARE_ONLY;
     ck_assert_ok(lb_run(ctx, &c, stream));
     c.options.common.flags = 0;
-    ck_assert_int_eq(begin_capture(stream, 0), 0);
+    ck_assert_int_eq(gpu.begin_capture(stream, 0), 0);
     ck_assert_ok(lb_run(ctx, &c, stream));
-    ck_assert_int_eq(end_capture(stream, &graph), 0);
-    ck_assert_int_eq(instantiate(&exec, graph, 0), 0);
+    ck_assert_int_eq(gpu.end_capture(stream, &graph), 0);
+    ck_assert_int_eq(gpu.instantiate(&exec, graph, 0), 0);
     for (int k = 0; k < 100; k++) { /* other variants push everything out that may go */
         lb_begin(&other, 5, 8);
         other.options.top_k = 10 + k;
@@ -139,7 +109,7 @@ START_TEST(a_graph_outlives_its_kernels) {
     ck_assert_uint_le(n.kernels_loaded - n.kernels_unloaded, 4);
     ck_assert_ok(kiln_context_destroy(ctx));
     clear_result(&c, keeper);
-    ck_assert_int_eq(graph_launch(exec, stream), 0);
+    ck_assert_int_eq(gpu.graph_launch(exec, stream), 0);
     ck_assert_ok(kiln_stream_synchronize(keeper, stream));
     check_result(&c, keeper);
     ck_assert_ok(kiln_stream_destroy(keeper, stream));
@@ -149,7 +119,7 @@ START_TEST(a_graph_outlives_its_kernels) {
 END_TEST
 
 START_TEST(memory_stays_bounded) {
-    if (skipped) return;
+    if (!there) return;
     size_t before = 0, after = 0, total;
     kiln_context *ctx = create(16);
     for (int k = 1; k <= 200; k++) {
@@ -159,9 +129,9 @@ START_TEST(memory_stays_bounded) {
         move(&c, ctx);
         ck_assert_ok(lb_run(ctx, &c, NULL));
         release(&c, ctx);
-        if (k == 10) ck_assert_int_eq(mem_info(&before, &total), 0);
+        if (k == 10) ck_assert_int_eq(gpu.mem_info(&before, &total), 0);
     }
-    ck_assert_int_eq(mem_info(&after, &total), 0);
+    ck_assert_int_eq(gpu.mem_info(&after, &total), 0);
     ck_assert_msg(after + (64 << 20) > before, "%zu bytes are gone", before - after);
     ck_assert_ok(kiln_context_destroy(ctx));
 }
@@ -185,7 +155,7 @@ static void *run_often(void *arg) {
 }
 
 START_TEST(four_streams_at_once) {
-    if (skipped) return;
+    if (!there) return;
     worker w[4];
     pthread_t thread[4];
     shared = create(0);
