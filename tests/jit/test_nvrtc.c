@@ -2,27 +2,18 @@
 #define _POSIX_C_SOURCE 200809L
 #include "base/alloc.h"
 #include "jit/assemble.h"
+#include "support/cuda_c.h"
 #include "support/suite.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool have_nvrtc(void) {
-    uint32_t version;
-    const char *path;
-    if (kn_nvrtc_id(&version, &path) == KN_OK) return true;
-    const char *ci = getenv("CI");
-    ck_assert_msg(!ci || strcmp(ci, "true") != 0, "no NVRTC under CI: %s", kn_error_message());
-    printf("skipped: %s\n", kn_error_message());
-    return false;
-}
-
 static const char activation[] = "extern \"C\" __device__ float act(float x, float y) { return x * y + 1.0f; }\n"
                                  "extern \"C\" __global__ void run(float *p) { p[0] = act(p[1], p[2]); }\n";
 
 START_TEST(compiles) {
-    if (!have_nvrtc()) return;
+    if (!kn_have_nvrtc()) return;
     uint32_t version = 0;
     const char *path = NULL;
     ck_assert_ok(kn_nvrtc_id(&version, &path));
@@ -45,7 +36,7 @@ START_TEST(compiles) {
 END_TEST
 
 START_TEST(errors_quote_the_log) {
-    if (!have_nvrtc()) return;
+    if (!kn_have_nvrtc()) return;
     char *ptx = (char *)1;
     size_t len = 1;
     ck_assert_fails(kn_nvrtc_compile("__device__ float f(float x) { return y; }", "mine.cu", "sm_90a", &ptx, &len),
@@ -71,7 +62,7 @@ END_TEST
 
 #ifdef KN_FAULT_INJECTION
 START_TEST(out_of_memory) {
-    if (!have_nvrtc()) return;
+    if (!kn_have_nvrtc()) return;
     char *ptx;
     size_t len;
     kn_fault_arm(1);

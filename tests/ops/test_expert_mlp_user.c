@@ -2,25 +2,10 @@
  * GPU. Where there is no NVRTC only the refusals are tested. */
 #include "expert_mlp_support.h"
 
-#include "jit/assemble.h"
+#include "support/cuda_c.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-static bool have_nvrtc(void) {
-    uint32_t version;
-    const char *path;
-    bool have = kn_nvrtc_id(&version, &path) == KN_OK;
-    ck_assert_msg(have || !getenv("CI"), "%s", kn_error_message());
-    return have;
-}
-
-static const char swiglu[] = "__device__ void f(float g, float u, float dh, float *h, float *dg, float *du) {\n"
-                             "    float s = 1.0f / (1.0f + expf(-g));\n"
-                             "    *h = g * s * u;\n"
-                             "    *du = dh * g * s;\n"
-                             "    *dg = dh * u * s * (1.0f + g * (1.0f - s));\n"
-                             "}\n";
 
 static const char geglu[] = "// the exact GELU\n"
                             "__device__ float cdf(float x) { return 0.5f * (1.0f + erff(x * 0.70710678f)); }\n"
@@ -58,7 +43,7 @@ static void expect_branches(double g, double u, double dh, double *h, double *dg
 
 /* The same function as the built in one: checked by the reference of that. */
 START_TEST(the_callers_swiglu) {
-    if (!have_nvrtc()) return;
+    if (!kn_have_nvrtc()) return;
     kiln_context *fast = open_context(KILN_SHAPES_DEFAULT, KILN_PATH_DEFAULT);
     kiln_context *portable = open_context(KILN_SHAPES_DEFAULT, KILN_PATH_PORTABLE);
     for (int i = 0; i < 4; i++) {
@@ -67,7 +52,7 @@ START_TEST(the_callers_swiglu) {
         c.skip_percent = 20;
         kn_gen *g = make(&c);
         ck_assert_ok(kn_gen_reference(g));
-        g->config.options.expert_mlp.activation.source = swiglu;
+        g->config.options.expert_mlp.activation.source = kn_swiglu_text;
         ck_assert_ok(kn_gen_run(g, i & 1 ? portable : fast));
         ck_assert_ok(kn_gen_check(g));
         kn_gen_free(g);
@@ -106,7 +91,7 @@ static void check_function(kiln_context *ctx, const char *source,
 }
 
 START_TEST(geglu_and_branches) {
-    if (!have_nvrtc()) return;
+    if (!kn_have_nvrtc()) return;
     for (int path = KILN_PATH_AUTO; path <= KILN_PATH_PORTABLE; path++) {
         kiln_context *ctx = open_context(KILN_SHAPES_DEFAULT, path);
         check_function(ctx, geglu, expect_geglu);
@@ -135,7 +120,7 @@ START_TEST(what_is_no_activation_is_refused) {
     ck_assert_fails(kn_gen_run(g, ctx), KN_E_ARG,
                     "activation.alpha, limit and offset are 1.702, 0 and 0 beside a source");
     kn_gen_free(g);
-    if (have_nvrtc()) {
+    if (kn_have_nvrtc()) {
         refused(ctx, "__device__ void f(float g) {}", KN_E_ASSEMBLE, "NVRTC");
         refused(ctx, "__device__ void f(float g, float u, float dh, float *h, float *dg, float *du) { *h = nothing; }",
                 KN_E_ASSEMBLE, "activation.source(1)");

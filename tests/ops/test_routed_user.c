@@ -2,25 +2,10 @@
  * GPU. Where there is no NVRTC only the refusals are tested. */
 #include "routed_support.h"
 
-#include "jit/assemble.h"
+#include "support/cuda_c.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-static bool have_nvrtc(void) {
-    uint32_t version;
-    const char *path;
-    bool have = kn_nvrtc_id(&version, &path) == KN_OK;
-    ck_assert_msg(have || !getenv("CI"), "%s", kn_error_message());
-    return have;
-}
-
-static const char swiglu[] = "__device__ void f(float g, float u, float dh, float *h, float *dg, float *du) {\n"
-                             "    float s = 1.0f / (1.0f + expf(-g));\n"
-                             "    *h = g * s * u;\n"
-                             "    *du = dh * g * s;\n"
-                             "    *dg = dh * u * s * (1.0f + g * (1.0f - s));\n"
-                             "}\n";
 
 /* The same, and no number where g or u is 0: padding must not enter a sum. */
 static const char touchy[] = "__device__ void f(float g, float u, float dh, float *h, float *dg, float *du) {\n"
@@ -32,7 +17,7 @@ static const char touchy[] = "__device__ void f(float g, float u, float dh, floa
 
 /* The same function as the one built in: checked by the reference of that. */
 START_TEST(the_callers_swiglu) {
-    if (!have_nvrtc()) return;
+    if (!kn_have_nvrtc()) return;
     kiln_context *fast = open_context(KILN_SHAPES_DEFAULT, KILN_PATH_DEFAULT);
     kiln_context *portable = open_context(KILN_SHAPES_DEFAULT, KILN_PATH_PORTABLE);
     static const kn_dtype types[] = {KN_F32, KN_BF16, KN_F16};
@@ -44,7 +29,7 @@ START_TEST(the_callers_swiglu) {
         kn_gen *g;
         ck_assert_ok(kn_gen_make(&c, &g));
         ck_assert_ok(kn_gen_reference(g));
-        g->config.options.routed.activation.source = i & 1 ? touchy : swiglu;
+        g->config.options.routed.activation.source = i & 1 ? touchy : kn_swiglu_text;
         ck_assert_ok(kn_gen_run(g, i % 4 == 3 ? portable : fast));
         kn_status st = kn_gen_check(g);
         ck_assert_msg(st == KN_OK, "%d: %s", i, kn_error_message());
@@ -68,8 +53,8 @@ static void refused(kiln_context *ctx, const char *source, double limit, kn_stat
 START_TEST(what_is_no_activation_is_refused) {
     kiln_context *ctx = open_context(KILN_SHAPES_DEFAULT, KILN_PATH_DEFAULT);
     refused(ctx, "", 0, KN_E_ARG, "activation.source is empty");
-    refused(ctx, swiglu, 7, KN_E_ARG, "activation.alpha, limit and offset are 0, 7 and 0 beside a source");
-    if (have_nvrtc()) refused(ctx, "__device__ void f(float g) {}", 0, KN_E_ASSEMBLE, "NVRTC");
+    refused(ctx, kn_swiglu_text, 7, KN_E_ARG, "activation.alpha, limit and offset are 0, 7 and 0 beside a source");
+    if (kn_have_nvrtc()) refused(ctx, "__device__ void f(float g) {}", 0, KN_E_ASSEMBLE, "NVRTC");
     ck_assert_ok(kiln_context_destroy(ctx));
 }
 END_TEST

@@ -3,8 +3,8 @@
  * real NVRTC: without one it is skipped, and fails under CI=true. */
 #include "bench_cublaslt.h"
 #include "bench_peers.h"
-#include "compile_cuda_c.h"
 #include "fakecuda/fake_user.h"
+#include "support/cuda_c.h"
 #include "support/suite.h"
 
 #include <math.h>
@@ -114,17 +114,6 @@ static const struct {
 };
 enum { N_OPERATIONS = sizeof operations / sizeof operations[0] };
 
-static bool without_nvrtc(void) {
-    char *ptx = NULL;
-    int code = kt_nvrtc_ptx("", "nothing", "sm_80", &ptx);
-    free(ptx);
-    if (code == KT_GOOD) return false;
-    const char *ci = getenv("CI");
-    ck_assert_msg(!ci || strcmp(ci, "true") != 0, "no NVRTC under CI: %s", kt_message());
-    printf("skipped: %s\n", kt_message());
-    return true;
-}
-
 static unsigned long launches_of(const char *kernel) {
     char line[64];
     snprintf(line, sizeof line, "launch %s", kernel);
@@ -149,7 +138,7 @@ START_TEST(runs_the_steps_of_an_operation) {
     void *options;
     uint32_t transposed;
     char path[1024];
-    if (strcmp(operations[_i].list, "composed") == 0 && without_nvrtc()) return;
+    if (strcmp(operations[_i].list, "composed") == 0 && !kn_have_nvrtc()) return;
     snprintf(path, sizeof path, "%s/bench/cases/tiny.json", getenv("KN_SOURCE_DIR"));
     ck_assert_int_eq(kt_bench_cases_read(path, operations[_i].op, &cases), KT_GOOD);
     ck_assert_int_eq(kt_bench_case_options(&cases.item[0], &options), KT_GOOD);
