@@ -1,6 +1,7 @@
-/* `kiln bench`, in files: cmd_bench.c (command line), bench_run.c (a case from tensors to result), bench_report.c (JSON
- * and tables), and the parts that they are made of: bench_cases, bench_pattern, bench_memory, bench_slices,
- * bench_verify, bench_time, bench_gpu, bench_cupti, bench_peers, bench_cublaslt. */
+/* `kiln bench`, in files: cmd_bench.c (command line), bench_machine.c (opening and closing), bench_run.c (a case from
+ * tensors to result), bench_report.c (JSON and tables), and the parts that they are made of: bench_cases,
+ * bench_pattern, bench_memory, bench_slices, bench_verify, bench_time, bench_gpu, bench_cupti, bench_peers,
+ * bench_cublaslt. */
 #ifndef KILN_TOOL_BENCH_H
 #define KILN_TOOL_BENCH_H
 
@@ -18,6 +19,7 @@ typedef struct kt_bench {
     kt_library *lib;
     void *ctx;
     json_t *device_json; /* owned by report */
+    bool cuda;           /* the device is a GPU */
     bool computes;       /* the device runs kernels: results can be verified */
     double bytes_per_s, tensor_flops;
     kt_bench_gpu *gpu;
@@ -29,6 +31,14 @@ typedef struct kt_bench {
     /* the result */
     json_t *report;
 } kt_bench;
+
+/** Open the library and a context on `device`; fills lib, ctx, device_json, cuda. */
+int kt_bench_open_context(kt_bench *b, const char *device, const kiln_context_options *options);
+/** On a GPU the driver and CUPTI; memory; the timer, with the command line's iterations, cold and hot. warm_up: calls,
+ * on a GPU. */
+int kt_bench_open_timer(kt_bench *b, size_t warm_up);
+/** Everything that is open, however far opening got. */
+void kt_bench_close(kt_bench *b);
 
 /** Verify and time one case; adds it to the report. KT_CHECK when its outputs are wrong. */
 int kt_bench_run_case(kt_bench *b, const kt_bench_case *c, uint64_t number);

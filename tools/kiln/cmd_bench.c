@@ -8,33 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static int open_context(kt_bench *b) {
-    kt_library *lib = b->lib;
-    KT_TRY(kt_status(lib, KT_CALL(lib, "kiln_context_create", KT_STR(b->device), KT_PTR(NULL), KT_PTR(&b->ctx))));
-    KT_TRY(KT_CALL_JSON(lib, &b->device_json, "kiln_context_device_json", KT_PTR(b->ctx)));
-    json_object_set_new(b->report, "device", b->device_json);
-    return KT_GOOD;
-}
-
-/* On a GPU: the driver, CUPTI, and the ceilings that floors are made of. Elsewhere Kiln's own facts about the device.
- */
+/* On a GPU the ceilings that floors are made of are measured; elsewhere they are Kiln's own facts about the device. */
 static int open_machine(kt_bench *b) {
-    const char *kind = kt_json_text(b->device_json, "kind", "");
-    bool cuda = strcmp(kind, "cuda") == 0;
-    int32_t type = 0, id = 0;
-    b->computes = cuda || strcmp(kind, "sim") == 0;
-    KT_TRY(kt_status(b->lib, KT_CALL(b->lib, "kiln_context_device", KT_PTR(b->ctx), KT_PTR(&type), KT_PTR(&id))));
-    if (cuda) KT_TRY(kt_bench_gpu_open(id, &b->gpu));
-    if (cuda && !b->no_cupti && kt_bench_cupti_open() != KT_GOOD)
-        fprintf(stderr, "kiln: %s; times are those of CUDA events\n", kt_message());
-    KT_TRY(kt_bench_memory_begin(&b->memory, b->lib, b->ctx, b->gpu));
-    KT_TRY(kt_bench_timer_begin(&b->timer, &b->memory, (uint64_t)kt_json_number(b->device_json, "l2_bytes", 0)));
-    b->timer.iterations = (size_t)b->iterations;
-    b->timer.warm_up = cuda ? 5 : 0;
-    b->timer.cold = b->cold;
-    b->timer.hot = b->hot;
+    KT_TRY(kt_bench_open_context(b, b->device, NULL));
+    KT_TRY(kt_bench_open_timer(b, 5));
+    b->computes = b->cuda || strcmp(kt_json_text(b->device_json, "kind", ""), "sim") == 0;
     b->bytes_per_s = kt_json_number(b->device_json, "bytes_per_s", 1);
-    if (cuda) KT_TRY(kt_bench_copy_rate(&b->timer, &b->bytes_per_s));
+    if (b->cuda) KT_TRY(kt_bench_copy_rate(&b->timer, &b->bytes_per_s));
     b->tensor_flops = kt_bench_tensor_flops(&b->cases, kt_json_text(b->device_json, "name", ""),
                                             kt_json_number(b->device_json, "bf16_flops", 1));
     return kt_bench_peers_open(b->peers_list, &b->memory, &b->peers);
@@ -69,8 +49,6 @@ static int run(kt_bench *b, const char *op) {
     if (!b->cold && !b->hot) b->cold = b->hot = true;
     if (b->iterations < 1) return kt_fail(KT_USAGE, "--iterations must be at least 1");
     KT_TRY(kt_bench_cases_read(b->cases_path, op, &b->cases));
-    KT_TRY(kt_library_open(b->library, &b->lib));
-    KT_TRY(open_context(b));
     KT_TRY(open_machine(b));
     KT_TRY(kt_bench_report_begin(b));
     if (!b->json) kt_bench_print_head(b);
@@ -78,19 +56,6 @@ static int run(kt_bench *b, const char *op) {
     if (b->json && (code == KT_GOOD || code == KT_CHECK) && kt_print_json(json_incref(b->report)) != KT_GOOD)
         code = KT_ENVIRONMENT;
     return code;
-}
-
-static void close_all(kt_bench *b) {
-    kt_bench_peers_close(b->peers);
-    if (b->timer.memory) kt_bench_timer_end(&b->timer);
-    kt_bench_memory_free(&b->memory);
-    kt_bench_patterns_free(&b->patterns);
-    kt_bench_cases_free(&b->cases);
-    kt_bench_cupti_close();
-    if (b->ctx) (void)KT_CALL(b->lib, "kiln_context_destroy", KT_PTR(b->ctx));
-    kt_bench_gpu_close(b->gpu);
-    json_decref(b->report);
-    kt_library_close(b->lib);
 }
 
 int kt_cmd_bench(const kt_command *self, int argc, char **argv) {
@@ -116,7 +81,7 @@ int kt_cmd_bench(const kt_command *self, int argc, char **argv) {
     if (code == KT_GOOD && operands.n > 1)
         code = kt_fail(KT_USAGE, "kiln bench takes at most one operation; it got %zu", operands.n);
     if (code == KT_GOOD) code = run(&b, operands.n ? operands.item[0] : NULL);
-    close_all(&b);
+    kt_bench_close(&b);
     kt_list_free(&operands);
     return code;
 }

@@ -200,25 +200,12 @@ static int measure_on_device(void *user, kt_bench_subject *subjects, size_t n) {
 int kt_tune_open(kt_tune *t) {
     kt_bench *b = &t->bench;
     const kiln_context_options none = {.struct_size = sizeof none, .tuning = ""};
-    int32_t type = 0, id = 0;
-    KT_TRY(kt_library_open(b->library, &b->lib));
-    KT_TRY(
-        kt_status(b->lib, KT_CALL(b->lib, "kiln_context_create", KT_STR(t->device), KT_PTR(&none), KT_PTR(&b->ctx))));
-    KT_TRY(KT_CALL_JSON(b->lib, &b->device_json, "kiln_context_device_json", KT_PTR(b->ctx)));
-    json_object_set_new(b->report, "device", b->device_json);
-    bool cuda = strcmp(kt_json_text(b->device_json, "kind", ""), "cuda") == 0;
-    if (!cuda && !t->measure)
+    KT_TRY(kt_bench_open_context(b, t->device, &none));
+    if (!b->cuda && !t->measure)
         return kt_fail(KT_USAGE, "kiln tune measures on a GPU; the device is %s",
                        kt_json_text(b->device_json, "kind", "?"));
-    KT_TRY(kt_status(b->lib, KT_CALL(b->lib, "kiln_context_device", KT_PTR(b->ctx), KT_PTR(&type), KT_PTR(&id))));
-    if (cuda) KT_TRY(kt_bench_gpu_open(id, &b->gpu));
-    if (cuda && !b->no_cupti && kt_bench_cupti_open() != KT_GOOD)
-        fprintf(stderr, "kiln: %s; times are those of CUDA events\n", kt_message());
-    KT_TRY(kt_bench_memory_begin(&b->memory, b->lib, b->ctx, b->gpu));
-    KT_TRY(kt_bench_timer_begin(&b->timer, &b->memory, (uint64_t)kt_json_number(b->device_json, "l2_bytes", 0)));
-    b->timer.iterations = (size_t)b->iterations;
-    b->timer.warm_up = cuda ? 3 : 0;
-    b->timer.cold = true;
+    b->cold = true;
+    KT_TRY(kt_bench_open_timer(b, 3));
     if (!t->measure) {
         t->measure = measure_on_device;
         t->measure_user = t;
@@ -227,18 +214,9 @@ int kt_tune_open(kt_tune *t) {
 }
 
 void kt_tune_close(kt_tune *t) {
-    kt_bench *b = &t->bench;
     for (size_t i = 0; i < t->n; i++) free_product(&t->product[i]);
     free(t->product);
     if (t->scratch[0]) unlink(t->scratch);
-    if (b->timer.memory) kt_bench_timer_end(&b->timer);
-    kt_bench_memory_free(&b->memory);
-    kt_bench_patterns_free(&b->patterns);
-    kt_bench_cases_free(&b->cases);
-    kt_bench_cupti_close();
-    if (b->ctx) (void)KT_CALL(b->lib, "kiln_context_destroy", KT_PTR(b->ctx));
-    kt_bench_gpu_close(b->gpu);
-    json_decref(b->report);
-    kt_library_close(b->lib);
+    kt_bench_close(&t->bench);
     *t = (kt_tune){0};
 }
