@@ -14,6 +14,19 @@
 #define WAIT(label, parity)                                                                                            \
     label ":\nmbarrier.try_wait.parity.shared::cta.b64 %p7, [%r9], " parity ";\n@!%p7 bra " label ";\n"
 
+/* Lane 0 of warp 0 loads a stage, waits for the empty mbarrier and loads it again; warp 1 waits for the first load and
+ * reads its elements. Between the two halves stands what releases the stage. */
+#define LOAD_TWICE_AND_READ                                                                                            \
+    "setp.ne.u32 %p1, %r2, 0;\n@%p1 bra CONSUMER;\n@%p0 bra END;\n" LOAD(                                              \
+        "0", "128", "128") "EMPTY:\nmbarrier.try_wait.parity.shared::cta.b64 %p6, [%r9+8], 0;\n@!%p6 bra "             \
+                           "EMPTY;\n" LOAD("0", "128",                                                                 \
+                                           "128") "bra END;\nCONSUMER:\n" WAIT("W",                                    \
+                                                                               "0") "shl.b32 %r4, %r3, 2;\nadd.u32 "   \
+                                                                                    "%r4, %r1, %r4;\nld.shared.u32 "   \
+                                                                                    "%r5, [%r4];\n"
+#define RELEASE "@!%p2 mbarrier.arrive.shared::cta.b64 _, [%r9+8];\n"
+#define READ_AGAIN WAIT("V", "1") "ld.shared.u32 %r6, [%r4];\nEND:\n"
+
 static const order_case copies[] = {
     {"poison-until-waited",
      INIT("1") "@%p0 bra LOADED;\n" LOAD(
@@ -135,41 +148,16 @@ static const order_case copies[] = {
     {"release-without-proxy-fence",
      /* a consumer's ordinary loads, its arrival at the empty mbarrier, the producer's wait: that orders the loads
         before the refill, but not across the proxies */
-     "setp.ne.u32 %p0, %r0, 0;\n@%p0 bra READY;\nmbarrier.init.shared::cta.b64 [%r9], 1;\n"
-     "mbarrier.init.shared::cta.b64 [%r9+8], 1;\nfence.mbarrier_init.release.cluster;\nREADY:\nbar.sync 0;\n"
-     "setp.ne.u32 %p1, %r2, 0;\n@%p1 bra CONSUMER;\n@%p0 bra END;\n" LOAD(
-         "0", "128", "128") "EMPTY:\nmbarrier.try_wait.parity.shared::cta.b64 %p6, [%r9+8], 0;\n@!%p6 bra "
-                            "EMPTY;\n" LOAD("0", "128", "128") "bra END;\nCONSUMER:\n" WAIT(
-                                "W", "0") "shl.b32 %r4, %r3, 2;\nadd.u32 "
-                                          "%r4, %r1, %r4;\nld.shared.u32 "
-                                          "%r5, [%r4];\n"
-                                          "+fence.proxy.async.shared::cta;\n"
-                                          "bar.warp.sync "
-                                          "0xffffffff;\nsetp.ne.u32 %p2, "
-                                          "%r3, 0;\n@!%p2 "
-                                          "mbarrier.arrive.shared::cta.b64 "
-                                          "_, [%r9+8];\n" WAIT("V", "1") "ld.shared.u32 %r6, "
-                                                                         "[%r4];\nEND:\n",
+     INIT("1") LOAD_TWICE_AND_READ "+fence.proxy.async.shared::cta;\n"
+                                   "bar.warp.sync 0xffffffff;\n"
+                                   "setp.ne.u32 %p2, %r3, 0;\n" RELEASE READ_AGAIN,
      "read through ordinary accesses", 64, 0, 0, NULL},
     {"release-fenced-by-one-lane",
      /* the fence of the lane that arrives covers the other lanes' loads only if it comes behind their meeting */
-     "setp.ne.u32 %p0, %r0, 0;\n@%p0 bra READY;\nmbarrier.init.shared::cta.b64 [%r9], 1;\n"
-     "mbarrier.init.shared::cta.b64 [%r9+8], 1;\nfence.mbarrier_init.release.cluster;\nREADY:\nbar.sync 0;\n"
-     "setp.ne.u32 %p1, %r2, 0;\n@%p1 bra CONSUMER;\n@%p0 bra END;\n" LOAD(
-         "0", "128", "128") "EMPTY:\nmbarrier.try_wait.parity.shared::cta.b64 %p6, [%r9+8], 0;\n@!%p6 bra "
-                            "EMPTY;\n" LOAD("0", "128", "128") "bra END;\nCONSUMER:\n" WAIT(
-                                "W", "0") "shl.b32 %r4, %r3, 2;\nadd.u32 "
-                                          "%r4, %r1, %r4;\nld.shared.u32 "
-                                          "%r5, [%r4];\n"
-                                          "setp.ne.u32 %p2, %r3, 0;\n-@!%p2 "
-                                          "fence.proxy.async.shared::cta;"
-                                          "\nbar.warp.sync 0xffffffff;\n"
-                                          "+@!%p2 "
-                                          "fence.proxy.async.shared::cta;\n@"
-                                          "!%p2 "
-                                          "mbarrier.arrive.shared::cta.b64 "
-                                          "_, [%r9+8];\n" WAIT("V", "1") "ld.shared.u32 %r6, "
-                                                                         "[%r4];\nEND:\n",
+     INIT("1") LOAD_TWICE_AND_READ "setp.ne.u32 %p2, %r3, 0;\n"
+                                   "-@!%p2 fence.proxy.async.shared::cta;\n"
+                                   "bar.warp.sync 0xffffffff;\n"
+                                   "+@!%p2 fence.proxy.async.shared::cta;\n" RELEASE READ_AGAIN,
      "read through ordinary accesses", 64, 0, 0, NULL},
     {"stage-reused-before-empty",
      /* warp 0 loads the stage twice; warp 1 reads it in between and releases it through the second mbarrier */
