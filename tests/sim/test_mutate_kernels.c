@@ -386,12 +386,19 @@ int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     Suite *s = suite_create("sim/mutate_kernels");
     TCase *t = tcase_create("mutate_kernels");
+    int n = 0;
     if (strcmp(what, "long") != 0) tcase_add_test(t, every_template_has_a_row);
     for (int k = 0; k < ROWS; k++) {
         bool quick = strcmp(what, "quick") == 0, slow = strcmp(what, "long") == 0;
         if (quick || slow ? rows[k].tier == (slow ? LONG : QUICK)
-                          : !*what || strcmp(rows[k].template_name, what) == 0 || strcmp(rows[k].name, what) == 0)
+                          : !*what || strcmp(rows[k].template_name, what) == 0 || strcmp(rows[k].name, what) == 0) {
             tcase_add_loop_test(t, mutants_are_caught, k, k + 1);
+            n++;
+        }
+    }
+    if (n == 0) {
+        fprintf(stderr, "no row and no template is called \"%s\"\n", what);
+        return 2;
     }
     suite_add_tcase(s, t);
     return kn_run_suite(s);
