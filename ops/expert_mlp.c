@@ -10,13 +10,12 @@
 #include "ops/expert_mlp.h"
 
 #include "kiln/kiln.h"
+#include "ops/activation.h"
 #include "ops/gemm.h"
 
 #include <inttypes.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum {
     GRAD_OUTPUT,
@@ -50,30 +49,6 @@ enum {
 /* ---- checks --------------------------------------------------------------------------------------------------------
  */
 
-static int64_t float_bits(double v) {
-    float f = (float)v;
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-static kn_status describe_activation(const kiln_activation *a, kn_problem *p) {
-    KN_REQUIRE(isfinite(a->alpha), KN_E_ARG, "activation.alpha is %g; wanted a finite number", a->alpha);
-    KN_REQUIRE(isfinite(a->offset), KN_E_ARG, "activation.offset is %g; wanted a finite number", a->offset);
-    KN_REQUIRE(a->limit >= 0, KN_E_ARG, "activation.limit is %g; wanted a positive number, or 0 for none", a->limit);
-    if (a->source) {
-        KN_REQUIRE(
-            a->alpha == 0 && a->limit == 0 && a->offset == 0, KN_E_ARG,
-            "activation.alpha, limit and offset are %g, %g and %g beside a source; wanted 0: the source says it all",
-            a->alpha, a->limit, a->offset);
-        KN_TRY(kn_user_function_keep(a->source, p->source));
-    }
-    p->option[OPTION_ALPHA] = float_bits(a->alpha == 0 ? 1 : a->alpha);
-    p->option[OPTION_LIMIT] = isinf(a->limit) ? 0 : float_bits(a->limit);
-    p->option[OPTION_OFFSET] = float_bits(a->offset == 0 ? 0 : a->offset); /* -0 is 0 */
-    return KN_OK;
-}
-
 kn_status kn_expert_mlp_describe(const kn_call *call, kn_problem *p) {
     const kiln_expert_mlp_backward_options *options = call->options;
     int64_t b = call->letter['B' - 'A'], t = call->letter['T' - 'A'];
@@ -87,7 +62,8 @@ kn_status kn_expert_mlp_describe(const kn_call *call, kn_problem *p) {
     p->axis[KN_EXPERT_MLP_H] = h;
     p->axis[KN_EXPERT_MLP_F] = f;
     p->option[OPTION_REPEATED] = options->unique_indices == KILN_FALSE;
-    return describe_activation(&options->activation, p);
+    return kn_describe_activation(&options->activation, p, &p->option[OPTION_ALPHA], &p->option[OPTION_LIMIT],
+                                  &p->option[OPTION_OFFSET]);
 }
 
 /* ---- what is to be done ---------------------------------------------------------------------------------------------

@@ -11,12 +11,11 @@
 #include "ops/routed.h"
 
 #include "kiln/kiln.h"
+#include "ops/activation.h"
 #include "ops/routed_internal.h"
 
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum {
     MAX_LOCAL = 8192,
@@ -31,29 +30,6 @@ enum {
 
 /* ---- checks ------------------------------------------------------------------------------------------------------
  */
-
-static kn_status float_bits(double v, const char *name, int64_t *out) {
-    float f = (float)v;
-    uint32_t bits;
-    KN_REQUIRE(isfinite(f), KN_E_ARG, "activation.%s is %g; wanted a finite number", name, v);
-    memcpy(&bits, &f, sizeof bits);
-    *out = bits;
-    return KN_OK;
-}
-
-static kn_status describe_activation(const kiln_activation *a, kn_problem *p) {
-    KN_REQUIRE(a->limit >= 0, KN_E_ARG, "activation.limit is %g; wanted a positive number, or 0 for none", a->limit);
-    if (a->source) {
-        KN_REQUIRE(
-            a->alpha == 0 && a->limit == 0 && a->offset == 0, KN_E_ARG,
-            "activation.alpha, limit and offset are %g, %g and %g beside a source; wanted 0: the source says it all",
-            a->alpha, a->limit, a->offset);
-        KN_TRY(kn_user_function_keep(a->source, p->source));
-    }
-    KN_TRY(float_bits(a->alpha == 0 ? 1 : a->alpha, "alpha", &p->option[KN_ROUTED_ALPHA]));
-    KN_TRY(float_bits(a->limit == 0 || isinf(a->limit) ? 0 : a->limit, "limit", &p->option[KN_ROUTED_LIMIT]));
-    return float_bits(a->offset == 0 ? 0 : a->offset, "offset", &p->option[KN_ROUTED_ACT_OFFSET]);
-}
 
 static kn_status check_experts(const kiln_routed_experts_backward_options *o, int64_t local, int64_t *experts) {
     KN_REQUIRE(local >= 1 && local <= MAX_LOCAL, KN_E_SHAPE, "gate_weights has %lld experts; wanted 1 to %d",
@@ -98,7 +74,8 @@ kn_status kn_routed_experts_describe(const kn_call *call, kn_problem *p) {
     p->option[KN_ROUTED_WEIGHT_ON] = o->weight_on;
     p->option[KN_ROUTED_EXPERT_LO] = o->expert_lo;
     p->option[KN_ROUTED_EXPERTS] = experts;
-    return describe_activation(&o->activation, p);
+    return kn_describe_activation(&o->activation, p, &p->option[KN_ROUTED_ALPHA], &p->option[KN_ROUTED_LIMIT],
+                                  &p->option[KN_ROUTED_ACT_OFFSET]);
 }
 
 /* ---- plan --------------------------------------------------------------------------------------------------------

@@ -226,6 +226,8 @@ START_TEST(wrong_values_are_refused) {
     ck_assert_fails(kn_expert_mlp_describe(&g->call, &p), KN_E_ARG, "activation.limit is");
     *a = (kiln_activation){.alpha = (double)INFINITY};
     ck_assert_fails(kn_expert_mlp_describe(&g->call, &p), KN_E_ARG, "activation.alpha is inf; wanted a finite number");
+    *a = (kiln_activation){.alpha = 1e300}; /* no float */
+    ck_assert_fails(kn_expert_mlp_describe(&g->call, &p), KN_E_ARG, "activation.alpha is 1e+300; wanted a finite");
     *a = (kiln_activation){.offset = (double)NAN};
     ck_assert_fails(kn_expert_mlp_describe(&g->call, &p), KN_E_ARG, "activation.offset is");
     *a = (kiln_activation){0};
