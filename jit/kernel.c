@@ -242,11 +242,7 @@ static kn_status acquire(kn_engine *e, const kn_kernel_spec *spec, const kn_key_
 }
 
 kn_status kn_kernel_acquire(kn_engine *e, const kn_kernel_spec *spec, kn_want want, kn_kernel **out) {
-    const kn_key_inputs in = {.template_name = spec->template_name,
-                              .target = e->backend->target->name,
-                              .params = &spec->params,
-                              .expand_flags = e->expand_flags,
-                              .ptx = e->backend->runs_ptx};
+    const kn_key_inputs in = kn_kernel_inputs(e, spec);
     kn_key key;
     *out = NULL;
     KN_TRY(kn_kernel_key(&in, &key));

@@ -82,6 +82,15 @@ kn_status kn_kernel_build(kn_engine *e, const kn_key_inputs *in, const kn_key *k
 kn_status kn_kernel_make(kn_engine *e, const kn_key_inputs *in, kn_expansion *x, kn_kernel_info *info, void **cubin,
                          size_t *cubin_len);
 
+/** What the engine makes the kernel from. */
+static inline kn_key_inputs kn_kernel_inputs(const kn_engine *e, const kn_kernel_spec *spec) {
+    return (kn_key_inputs){.template_name = spec->template_name,
+                           .target = e->backend->target->name,
+                           .params = &spec->params,
+                           .expand_flags = e->expand_flags,
+                           .ptx = e->backend->runs_ptx};
+}
+
 /* ---- keys and metadata, also for `kiln cache verify` ------------------------------------------------------------- */
 
 kn_status kn_kernel_key(const kn_key_inputs *in, kn_key *out);

@@ -36,11 +36,8 @@ static kn_status assemble_for_report(const kn_expansion *x, kernel_report *r) {
 }
 
 static kn_status look(kn_engine *e, const kn_kernel_spec *spec, kernel_report *r) {
-    const kn_key_inputs in = {.template_name = spec->template_name,
-                              .target = e->backend->target->name,
-                              .params = &spec->params,
-                              .expand_flags = e->expand_flags,
-                              .ptx = true};
+    kn_key_inputs in = kn_kernel_inputs(e, spec);
+    in.ptx = true;
     kn_expansion x;
     uint64_t before = atomic_load(&e->count.expand_ns);
     KN_TRY(kn_kernel_make(e, &in, &x, &r->info, NULL, NULL));
@@ -63,10 +60,7 @@ static kn_status build(kn_engine *e, const kn_kernel_spec *spec, kernel_report *
     kn_kernel_release(e, k);
     if (r->assembled || !e->backend->runs_ptx) return KN_OK;
     kn_expansion x;
-    const kn_key_inputs in = {.template_name = spec->template_name,
-                              .target = e->backend->target->name,
-                              .params = &spec->params,
-                              .expand_flags = e->expand_flags};
+    const kn_key_inputs in = kn_kernel_inputs(e, spec);
     KN_TRY(kn_kernel_expand(&in, &x));
     kn_status st = assemble_for_report(&x, r);
     kn_expansion_free(&x);
@@ -97,11 +91,7 @@ static void add_params(kn_buf *b, const kn_params *params) {
 
 /* What names a kernel, without a line of it being expanded: equal keys are one kernel. */
 static kn_status add_kernel_name(kn_engine *e, const kn_kernel_spec *spec, kn_buf *b) {
-    const kn_key_inputs in = {.template_name = spec->template_name,
-                              .target = e->backend->target->name,
-                              .params = &spec->params,
-                              .expand_flags = e->expand_flags,
-                              .ptx = e->backend->runs_ptx};
+    const kn_key_inputs in = kn_kernel_inputs(e, spec);
     kn_key key;
     char hex[33];
     KN_TRY(kn_kernel_key(&in, &key));
