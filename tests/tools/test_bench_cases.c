@@ -98,12 +98,12 @@ END_TEST
 
 START_TEST(stores_the_nearest_value) {
     static const char *const names[] = {"bf16", "f16", "f32"};
-    kt_bench_random random = {5};
+    kt_random random = {5};
     for (int d = 0; d < 3; d++) {
         const kt_dtype *t = kt_dtype_named(names[d]);
         double u = d == 0 ? 0x1p-8 : d == 1 ? 0x1p-11 : 0x1p-24;
         for (int i = 0; i < 2000; i++) {
-            double v = kt_bench_normal(&random) * (i % 3 ? 1 : 1e-4);
+            double v = kt_random_normal(&random) * (i % 3 ? 1 : 1e-4);
             char element[8];
             kt_bench_store(t, element, 0, v);
             double error = fabs(kt_element(t, element, 0) - v);

@@ -46,12 +46,12 @@ static void give_back(const void *p) {
 
 static void *device_matrix(int64_t elements, uint64_t seed) {
     void *p = NULL;
-    kt_bench_random random = {seed};
+    kt_random random = {seed};
     const kt_dtype *bf16 = kt_dtype_named("bf16");
     ck_assert_int_eq(
         kt_status(lib, KT_CALL(lib, "kiln_device_alloc", KT_PTR(ctx), KT_U64((uint64_t)elements * 2), KT_PTR(&p))),
         KT_GOOD);
-    for (int64_t i = 0; i < elements; i++) kt_bench_store(bf16, p, (uint64_t)i, kt_bench_normal(&random));
+    for (int64_t i = 0; i < elements; i++) kt_bench_store(bf16, p, (uint64_t)i, kt_random_normal(&random));
     return p;
 }
 

@@ -104,8 +104,8 @@ START_TEST(scans_on_the_device_as_on_the_host) {
     const struct {
         uint32_t high, low;
     } masks[] = {{0x7F800000, 0x7F800000}, {0x7F800000, 0x7F80}, {0x7C000000, 0x7C00}};
-    kt_bench_random random = {3};
-    for (size_t i = 0; i < N; i++) words[i] = (uint32_t)kt_bench_bits(&random);
+    kt_random random = {3};
+    for (size_t i = 0; i < N; i++) words[i] = (uint32_t)kt_random_bits(&random);
     for (int m = 0; m < 3; m++) {
         uint64_t found[2], bad, digest, other;
         scan_on_simulator(words, N, masks[m].high, masks[m].low, found);

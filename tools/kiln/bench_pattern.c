@@ -12,54 +12,8 @@ enum {
     ROUTED_ROWS = 4093 /* a prime: tokens after which routing decisions repeat */
 };
 
-/* ---- numbers ------------------------------------------------------------------------------------------------------
- */
-
-uint64_t kt_bench_bits(kt_bench_random *r) { /* splitmix64 */
-    uint64_t z = r->state += UINT64_C(0x9E3779B97F4A7C15);
-    z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
-    return z ^ z >> 31;
-}
-
-double kt_bench_uniform(kt_bench_random *r) {
-    return ((double)(kt_bench_bits(r) >> 11) + 0.5) * 0x1p-53;
-}
-
-double kt_bench_normal(kt_bench_random *r) { /* Box-Muller */
-    double u = kt_bench_uniform(r), v = kt_bench_uniform(r);
-    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
-}
-
-static uint16_t bf16_bits(float f) {
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    if ((u & 0x7FFFFFFF) > 0x7F800000) return 0x7FC0;
-    return (uint16_t)((u + 0x7FFF + (u >> 16 & 1)) >> 16);
-}
-
-static uint16_t f16_bits(double d) {
-    uint16_t sign = signbit(d) ? 0x8000 : 0;
-    double a = fabs(d);
-    if (isnan(d)) return 0x7E00;
-    if (a >= 65520) return sign | 0x7C00;
-    int exponent = a < 0x1p-14 ? -14 : ilogb(a);
-    double steps = rint(ldexp(a, 10 - exponent)); /* 1024 to 2048, or less where it is subnormal */
-    return sign | (uint16_t)(((exponent + 14) << 10) + (int)steps);
-}
-
 void kt_bench_store(const kt_dtype *dtype, void *data, uint64_t i, double value) {
-    unsigned char *at = (unsigned char *)data + i * (dtype->bits / 8u);
-    float f = (float)value;
-    uint16_t half;
-    int64_t whole = (int64_t)value;
-    switch (dtype->code << 8 | dtype->bits) {
-    case KT_DL_BFLOAT << 8 | 16: half = bf16_bits(f), memcpy(at, &half, sizeof half); break;
-    case KT_DL_FLOAT << 8 | 16: half = f16_bits(value), memcpy(at, &half, sizeof half); break;
-    case KT_DL_FLOAT << 8 | 32: memcpy(at, &f, sizeof f); break;
-    case KT_DL_FLOAT << 8 | 64: memcpy(at, &value, sizeof value); break;
-    default: memcpy(at, &whole, dtype->bits / 8u); /* little-endian integers and bools */
-    }
+    kt_number_store(dtype->code, dtype->bits, (unsigned char *)data + i * (dtype->bits / 8u), value);
 }
 
 /* ---- routing ------------------------------------------------------------------------------------------------------
@@ -84,10 +38,10 @@ static void free_routes(struct kt_bench_routes *r) {
     free(r);
 }
 
-static void score_row(struct kt_bench_routes *r, double *s, kt_bench_random *random) {
+static void score_row(struct kt_bench_routes *r, double *s, kt_random *random) {
     double sum = 0;
     for (int64_t e = 0; e < r->experts; e++) {
-        double x = kt_bench_normal(random);
+        double x = kt_random_normal(random);
         s[e] = r->softmax ? exp(x) : 1 / (1 + exp(-x));
         sum += s[e];
     }
@@ -117,7 +71,7 @@ static void choose_row(struct kt_bench_routes *r, int64_t row) {
 
 static struct kt_bench_routes *make_routes(int64_t experts, int64_t k, bool softmax) {
     struct kt_bench_routes *r = kt_alloc(1, sizeof *r);
-    kt_bench_random random = {0x726F75746573};
+    kt_random random = {0x726F75746573};
     *r = (struct kt_bench_routes){.experts = experts, .k = k, .softmax = softmax};
     r->score = kt_alloc((size_t)(ROUTED_ROWS * experts), sizeof *r->score);
     r->best = kt_alloc((size_t)(ROUTED_ROWS * k), sizeof *r->best);
@@ -219,11 +173,11 @@ static char *key_of(const kt_tensors *ts, int i, const struct rule *rule) {
                      rule->what == SORTED ? size_of(ts, 'B') : 0, rule->what == SORTED ? size_of(ts, 'T') : 0);
 }
 
-static void fill_sorted(const kt_tensors *ts, kt_bench_pattern *p, kt_bench_random *random) {
+static void fill_sorted(const kt_tensors *ts, kt_bench_pattern *p, kt_random *random) {
     int64_t left = size_of(ts, 'T');
     for (int64_t id = 0, n = 0, of = size_of(ts, 'B'); id < of && left > 0; id++) {
         /* Take each id with the chance that the rest needs it: every set is equally likely. */
-        if (kt_bench_uniform(random) * (double)(of - id) >= (double)left) continue;
+        if (kt_random_uniform(random) * (double)(of - id) >= (double)left) continue;
         kt_bench_store(p->dtype, p->block, (uint64_t)n++, (double)id);
         left--;
     }
@@ -258,7 +212,7 @@ static int fill_derived(kt_bench_patterns *all, const struct rule *rule, kt_benc
 
 static int fill(kt_bench_patterns *all, const kt_tensors *ts, int i, const struct rule *rule) {
     kt_bench_pattern *p = &all->arg[i];
-    kt_bench_random random = {(uint64_t)(i + 1) << 32};
+    kt_random random = {(uint64_t)(i + 1) << 32};
     switch (rule->what) {
     case SCORES:
     case CHOSEN:
@@ -271,8 +225,8 @@ static int fill(kt_bench_patterns *all, const kt_tensors *ts, int i, const struc
     }
     for (uint64_t n = 0; n < p->period; n++) {
         double v = rule->what == ONE       ? 1
-                   : rule->what == UNIFORM ? kt_bench_uniform(&random)
-                                           : rule->scale * kt_bench_normal(&random);
+                   : rule->what == UNIFORM ? kt_random_uniform(&random)
+                                           : rule->scale * kt_random_normal(&random);
         kt_bench_store(p->dtype, p->block, n, v);
     }
     return KT_GOOD;

@@ -29,12 +29,4 @@ void kt_bench_patterns_free(kt_bench_patterns *p);
 /** Store `value` as element i of `data`, rounded to nearest even; the inverse of kt_element. */
 void kt_bench_store(const kt_dtype *dtype, void *data, uint64_t i, double value);
 
-/** Numbers in order from one seed: uniform in (0, 1), and normal. */
-typedef struct kt_bench_random {
-    uint64_t state;
-} kt_bench_random;
-uint64_t kt_bench_bits(kt_bench_random *r);
-double kt_bench_uniform(kt_bench_random *r);
-double kt_bench_normal(kt_bench_random *r);
-
 #endif

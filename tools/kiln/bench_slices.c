@@ -14,7 +14,7 @@ void kt_bench_slice_free(kt_bench_slice *slice) {
 typedef struct draw {
     const kt_tensors *tensors;
     uint64_t seed;
-    kt_bench_random random;
+    kt_random random;
     kt_bench_slice *slice;
 } draw;
 
@@ -47,7 +47,7 @@ static void pick(draw *d, char letter, int64_t count, int64_t run) {
             n += !marked[i];
             marked[i] = true;
         }
-        start = (int64_t)(kt_bench_bits(&d->random) % (uint64_t)(size - run + 1));
+        start = (int64_t)(kt_random_bits(&d->random) % (uint64_t)(size - run + 1));
     }
     take_marked(d, letter, marked, size);
     free(marked);
@@ -138,7 +138,7 @@ static void pick_experts(draw *d, const kt_bench_pattern *ids, bool *marked) {
         if (count[e] < count[least]) least = e;
     }
     marked[most] = marked[least] = true;
-    for (int i = 0; i < 2; i++) marked[kt_bench_bits(&d->random) % (uint64_t)experts] = true;
+    for (int i = 0; i < 2; i++) marked[kt_random_bits(&d->random) % (uint64_t)experts] = true;
     free(count);
 }
 
@@ -150,7 +150,7 @@ static int routed_experts(draw *d, const kt_bench_pattern *ids) {
     want_output(d, "grad_hidden_states");
     want_output(d, "grad_topk_weights");
     pick(d, 'T', 1, 1);
-    int64_t row = d->seed % 2 && tokens ? (int64_t)(kt_bench_bits(&d->random) % (uint64_t)tokens) : tokens - 1;
+    int64_t row = d->seed % 2 && tokens ? (int64_t)(kt_random_bits(&d->random) % (uint64_t)tokens) : tokens - 1;
     if (d->slice->index['T' - 'A']) d->slice->index['T' - 'A'][0] = row;
     for (int64_t j = 0; j < k && tokens; j++) expert[id_at(ids, row * k + j)] = true;
     if (d->slice->index['T' - 'A']) take_marked(d, 'L', expert, experts);

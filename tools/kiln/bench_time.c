@@ -92,11 +92,11 @@ void kt_bench_timer_end(kt_bench_timer *t) {
 /* Who is called when: all subjects once a round, each round in an order of its own. */
 static size_t *make_order(size_t rounds, size_t n) {
     size_t *order = kt_alloc(rounds * n, sizeof *order);
-    kt_bench_random random = {7};
+    kt_random random = {7};
     for (size_t r = 0; r < rounds; r++) {
         size_t *row = order + r * n;
         for (size_t i = 0; i < n; i++) {
-            size_t j = kt_bench_bits(&random) % (i + 1);
+            size_t j = kt_random_bits(&random) % (i + 1);
             row[i] = row[j];
             row[j] = i;
         }

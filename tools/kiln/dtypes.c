@@ -1,7 +1,6 @@
 /* Element types: see dtypes.h. */
 #include "dtypes.h"
 
-#include <math.h>
 #include <string.h>
 
 static const kt_dtype dtypes[] = {
@@ -31,34 +30,6 @@ bool kt_dtype_allowed(const kt_dtype *dtype, const char *list) {
     return kt_choice(list, dtype->name, NULL);
 }
 
-static double half_value(uint16_t h) {
-    int exponent = h >> 10 & 31;
-    double fraction = h & 1023;
-    double size = exponent == 31 ? (fraction != 0.0 ? (double)NAN : (double)INFINITY)
-                  : exponent     ? ldexp(1024 + fraction, exponent - 25)
-                                 : ldexp(fraction, -24);
-    return h >> 15 ? -size : size;
-}
-
 double kt_element(const kt_dtype *dtype, const void *data, uint64_t i) {
-    const unsigned char *at = (const unsigned char *)data + i * (dtype->bits / 8u);
-    uint64_t raw = 0;
-    memcpy(&raw, at, dtype->bits / 8u); /* little-endian, as the file is */
-    float f;
-    double d;
-    switch (dtype->code << 8 | dtype->bits) {
-    case KT_DL_BFLOAT << 8 | 16: {
-        uint32_t wide = (uint32_t)raw << 16;
-        memcpy(&f, &wide, sizeof f);
-        return (double)f;
-    }
-    case KT_DL_FLOAT << 8 | 16: return half_value((uint16_t)raw);
-    case KT_DL_FLOAT << 8 | 32: memcpy(&f, &raw, sizeof f); return (double)f;
-    case KT_DL_FLOAT << 8 | 64: memcpy(&d, &raw, sizeof d); return d;
-    case KT_DL_INT << 8 | 64: return (double)(int64_t)raw;
-    case KT_DL_INT << 8 | 32: return (double)(int32_t)(uint32_t)raw;
-    case KT_DL_INT << 8 | 16: return (double)(int16_t)(uint16_t)raw;
-    case KT_DL_INT << 8 | 8: return (double)(int8_t)(uint8_t)raw;
-    default: return (double)raw; /* unsigned bytes, bools */
-    }
+    return kt_number_load(dtype->code, dtype->bits, (const unsigned char *)data + i * (dtype->bits / 8u));
 }

@@ -2,6 +2,7 @@
 #ifndef KILN_TOOL_DTYPES_H
 #define KILN_TOOL_DTYPES_H
 
+#include "host_numbers.h"
 #include "tool.h"
 
 #include "kiln/kiln.h"
@@ -11,8 +12,6 @@ typedef struct kt_dtype {
     const char *safetensors; /* "BF16" */
     uint8_t code, bits;      /* DLPack */
 } kt_dtype;
-
-enum { KT_DL_INT = 0, KT_DL_UINT = 1, KT_DL_FLOAT = 2, KT_DL_BFLOAT = 4, KT_DL_BOOL = 6 };
 
 const kt_dtype *kt_dtype_named(const char *name);          /* NULL if unknown */
 const kt_dtype *kt_dtype_of_safetensors(const char *name); /* NULL if unknown */

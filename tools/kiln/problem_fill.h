@@ -7,6 +7,7 @@
 #ifndef KILN_PROBLEM_FILL_H
 #define KILN_PROBLEM_FILL_H
 
+#include "host_numbers.h"
 #include "kiln/kiln.h"
 
 #include <stdbool.h>
@@ -32,11 +33,6 @@ typedef enum kt_ids {
     KT_IDS_REPEAT, /* a token may choose an expert more than once; where ids must be distinct: uniform */
     KT_N_IDS
 } kt_ids;
-
-/* Numbers in order from one seed. */
-typedef struct kt_random {
-    uint64_t state;
-} kt_random;
 
 typedef struct kt_problem {
     const char *op;
@@ -65,11 +61,5 @@ double kt_problem_get(const DLTensor *t, int64_t linear);
 void kt_problem_put(const DLTensor *t, int64_t linear, double value);
 int64_t kt_problem_elements(const DLTensor *t);
 void *kt_problem_element(const DLTensor *t, int64_t linear);
-
-/** 64 random bits, uniform in [0, 1), a normal number, uniform in [0, n). */
-uint64_t kt_random_bits(kt_random *r);
-double kt_random_uniform(kt_random *r);
-double kt_random_normal(kt_random *r);
-int64_t kt_random_below(kt_random *r, int64_t n);
 
 #endif
