@@ -14,16 +14,13 @@
 #define WAIT(label, parity)                                                                                            \
     label ":\nmbarrier.try_wait.parity.shared::cta.b64 %p7, [%r9], " parity ";\n@!%p7 bra " label ";\n"
 
+#define STAGE LOAD("0", "128", "128")
+#define WAIT_EMPTY "EMPTY:\nmbarrier.try_wait.parity.shared::cta.b64 %p6, [%r9+8], 0;\n@!%p6 bra EMPTY;\n"
+#define TO_CONSUMER "setp.ne.u32 %p1, %r2, 0;\n@%p1 bra CONSUMER;\n@%p0 bra END;\n"
+#define READ_ELEMENT "shl.b32 %r4, %r3, 2;\nadd.u32 %r4, %r1, %r4;\nld.shared.u32 %r5, [%r4];\n"
 /* Lane 0 of warp 0 loads a stage, waits for the empty mbarrier and loads it again; warp 1 waits for the first load and
  * reads its elements. Between the two halves stands what releases the stage. */
-#define LOAD_TWICE_AND_READ                                                                                            \
-    "setp.ne.u32 %p1, %r2, 0;\n@%p1 bra CONSUMER;\n@%p0 bra END;\n" LOAD(                                              \
-        "0", "128", "128") "EMPTY:\nmbarrier.try_wait.parity.shared::cta.b64 %p6, [%r9+8], 0;\n@!%p6 bra "             \
-                           "EMPTY;\n" LOAD("0", "128",                                                                 \
-                                           "128") "bra END;\nCONSUMER:\n" WAIT("W",                                    \
-                                                                               "0") "shl.b32 %r4, %r3, 2;\nadd.u32 "   \
-                                                                                    "%r4, %r1, %r4;\nld.shared.u32 "   \
-                                                                                    "%r5, [%r4];\n"
+#define LOAD_TWICE_AND_READ TO_CONSUMER STAGE WAIT_EMPTY STAGE "bra END;\nCONSUMER:\n" WAIT("W", "0") READ_ELEMENT
 #define RELEASE "@!%p2 mbarrier.arrive.shared::cta.b64 _, [%r9+8];\n"
 #define READ_AGAIN WAIT("V", "1") "ld.shared.u32 %r6, [%r4];\nEND:\n"
 
