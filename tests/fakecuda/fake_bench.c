@@ -1,4 +1,4 @@
-/* The fake driver's functions that `kiln bench` alone calls (tools/kiln/bench_driver.def): PTX modules, plain launches,
+/* The fake driver's functions that `kiln bench` alone calls (tools/kiln/gpu/tool_driver.def): PTX modules, plain launches,
  * graphs, copies within the device. The tool's own scan kernel is computed for real. */
 #include "fakecuda/fake_state.h"
 
@@ -60,7 +60,7 @@ EXPORT kn_cu_result cuMemcpyDtoDAsync_v2(kn_cu_ptr to, kn_cu_ptr from, size_t by
     return OK;
 }
 
-/* As the PTX in tools/kiln/bench_gpu.c. */
+/* As the PTX in tools/kiln/gpu/tool_gpu.c. */
 static void scan(void **params) {
     const uint32_t *words = (const uint32_t *)(uintptr_t) * (uint64_t *)params[0];
     uint64_t n = *(uint64_t *)params[1], *found = (uint64_t *)(uintptr_t) * (uint64_t *)params[4];

@@ -1,11 +1,11 @@
-/* Random problems for tests: sizes, memory, references and checks. Values are those of tools/kiln/problem_fill.c, which
- * `kiln fuzz` fills its tensors with, too. */
+/* Random problems for tests: sizes, memory, references and checks. Values are those of
+ * tools/kiln/problems/problem_fill.c, which `kiln fuzz` fills its tensors with, too. */
 #include "support/problem_gen.h"
 
 #include "base/alloc.h"
 #include "ops/compare.h"
 #include "ops/ref_common.h"
-#include "problem_fill.h"
+#include "problems/problem_fill.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef KILN_TOOL_COMMANDS_H
 #define KILN_TOOL_COMMANDS_H
 
-#include "args.h"
+#include "common/args.h"
 
 int kt_cmd_ops(const kt_command *self, int argc, char **argv);
 int kt_cmd_run(const kt_command *self, int argc, char **argv);
