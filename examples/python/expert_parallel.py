@@ -79,7 +79,7 @@ def one_rank(rank, ranks, on_gpu, where):
         # A token's gradient is summed over ranks, not over slots one by one: f32 rounds it differently.
         assert error < (1e-6 if a.dtype == torch.float32 else 4e-3), name
         assert b.norm() > 0, name
-    dist.barrier()
+    dist.barrier(**({"device_ids": [rank]} if on_gpu else {}))
     dist.destroy_process_group()
 
 
