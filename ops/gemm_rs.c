@@ -69,21 +69,6 @@ bool kn_gemm_rs_fits(const kn_gemm *g, const kn_problem *p, const kn_target *tar
     return true;
 }
 
-void kn_gemm_rs_emit_map(kn_program_builder *b, const kn_gemm *g, int64_t tile, const kn_problem *p) {
-    int64_t entries = kn_gemm_tile_map_entries(g->m, g->n_groups, tile);
-    if (entries == 0) return;
-    int kernel;
-    kn_params *params = kn_add_kernel(b, "tile_map.ptxt", &kernel);
-    kn_params_set(params, "GROUPS", g->n_groups);
-    kn_params_set(params, "BM", tile);
-    kn_params_set(params, "ENTRIES", g->m_is_tokens && p->generic ? -1 : entries);
-    kn_params_set_name(params, "OFFSETS_T", g->offsets_dtype == KN_I64 ? "s64" : "s32");
-    kn_launch_spec *l = kn_add_launch(b, kernel, 1, 1, 1);
-    kn_gemm_bind_place(l, &g->offsets);
-    kn_gemm_bind_place(l, &g->tile_map);
-    kn_bind_i32(l, (int32_t)entries);
-}
-
 static uint8_t map_type(kn_dtype t) {
     return t == KN_F32 ? MAP_F32 : (t == KN_BF16 ? MAP_BF16 : MAP_F16);
 }

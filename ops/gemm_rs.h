@@ -21,8 +21,6 @@ typedef struct kn_gemm_rs {
 int64_t kn_gemm_rs_tile(const kn_gemm_rs *how, int64_t rows, int64_t groups, int64_t pad);
 /** Whether the weights of a product can be read by TMA. */
 bool kn_gemm_rs_fits(const kn_gemm *g, const kn_problem *p, const kn_target *target);
-/** Add the kernel that makes the map of tiles of `tile` rows. */
-void kn_gemm_rs_emit_map(kn_program_builder *b, const kn_gemm *g, int64_t tile, const kn_problem *p);
 /** Add one product, or two (n = 2) of the same tokens and sizes as one launch. */
 void kn_gemm_rs_emit(kn_program_builder *b, const kn_gemm *const *g, int n, const kn_gemm_rs *how, int64_t tile,
                      const kn_problem *p, const kn_device_facts *facts);

@@ -1,6 +1,6 @@
 /* ops/routed: checks and planner of routed_experts_backward. docs/routed_experts.md derives the steps.
  *
- *   sort     pairs (token, slot) by expert, on the device: routed_count, routed_offsets, routed_place
+ *   sort     pairs (token, slot) by expert, on the device, and the tiles of their rows: three steps of routed_sort
  *   gather   rows of hidden states and output gradients, sorted by expert
  *   1        g, u, then a = dy * down with all that follows from it element by element
  *   2        three weight gradients

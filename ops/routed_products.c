@@ -74,7 +74,7 @@ static kn_gemm_operand token_rows(const kn_routed *r, int64_t at) {
 
 /* g = x * gate^T, or u = x * up^T. */
 static kn_gemm gate_or_up(const kn_routed *r, bool is_gate) {
-    kn_gemm g = row_product(r, is_gate ? "routed_gate" : "routed_up", r->inner, r->at.inner_map);
+    kn_gemm g = row_product(r, "routed_gate_up", r->inner, r->at.inner_map);
     g.segment[0].a = token_rows(r, r->at.x);
     g.segment[0].b = expert_matrix(r, is_gate ? KN_ROUTED_GATE : KN_ROUTED_UP, true);
     g.segment[0].k = r->hidden;
@@ -227,21 +227,12 @@ void kn_routed_reserve_products(kn_routed *r) {
     if (r->want_dx) reserve_dx(r);
 }
 
-static void emit_map(const kn_routed *r, const kn_gemm *g, int64_t tile, bool fast) {
-    if (fast) {
-        kn_gemm_rs_emit_map(r->b, g, tile, r->p);
-    } else {
-        kn_gemm_emit_tile_map(r->b, g, r->p, r->target);
-    }
-}
-
 void kn_routed_emit_gate_up(const kn_routed *r) {
-    kn_gemm da = activation_product(r), gate = gate_or_up(r, true), up = gate_or_up(r, false);
+    kn_gemm gate = gate_or_up(r, true), up = gate_or_up(r, false);
     const kn_gemm *products[2];
     int n = 0;
     if (!r->gate_saved) products[n++] = &gate;
     if (!r->up_saved) products[n++] = &up;
-    emit_map(r, &da, r->tile, r->fast);
     if (n > 0) emit_rows(r, products, n, true, r->at.x_scales);
 }
 
@@ -397,6 +388,5 @@ void kn_routed_emit_weight_gradients(const kn_routed *r) {
 void kn_routed_emit_dx(const kn_routed *r) {
     kn_gemm g = dx_product(r);
     const kn_gemm *products[1] = {&g};
-    if (r->at.hidden_map != r->at.inner_map) emit_map(r, &g, r->dx_tile, r->fast_gradients || r->scaled_dx);
     emit_rows(r, products, 1, false, 0);
 }

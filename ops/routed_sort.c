@@ -6,21 +6,31 @@ static int64_t row_vec(const kn_routed *r, int arg) {
     return r->hidden % 8 == 0 && r->p->align_log2[arg] >= 4 ? 8 : 1;
 }
 
-static void set_pair_params(const kn_routed *r, kn_params *params) {
-    int ids = r->sorted ? KN_ROUTED_OFFSETS : KN_ROUTED_IDS;
-    kn_params_set(params, "LOCAL", r->local);
-    kn_params_set(params, "TOP_K", r->top_k);
-    kn_params_set_name(params, "IDS_T", r->p->dtype[ids] == KN_I64 ? "s64" : "s32");
-    kn_params_set(params, "SORTED", r->sorted);
-}
-
 static bool set_dependent(const kn_routed *r, kn_params *params) {
     bool dependent = r->target->cc >= 90;
     kn_params_set(params, "DEPENDENT", dependent);
     return dependent;
 }
 
-static void bind_pairs(const kn_routed *r, kn_launch_spec *l) {
+/* Steps of routed_sort.ptxt. */
+enum { COUNT, OFFSETS, PLACE };
+
+/* The map of the tiles of `rows` rows; none with `wanted` false. */
+static void bind_map(const kn_routed *r, kn_launch_spec *l, bool wanted, int64_t at, int64_t tile) {
+    int64_t entries = wanted ? kn_gemm_tile_map_entries(r->rows, r->local, tile) : 0;
+    if (entries) {
+        kn_bind_workspace(l, at);
+    } else {
+        kn_bind_i64(l, 0);
+    }
+    kn_bind_i32(l, (int32_t)tile);
+    kn_bind_i32(l, (int32_t)entries);
+}
+
+static void emit_step(const kn_routed *r, int kernel, int step, int64_t ctas) {
+    kn_launch_spec *l = kn_add_launch(r->b, kernel, (uint32_t)ctas, 1, 1);
+    l->dependent = r->target->cc >= 90;
+    kn_bind_i32(l, step);
     kn_bind_tensor(l, r->sorted ? KN_ROUTED_OFFSETS : KN_ROUTED_IDS, 0);
     if (r->sorted) {
         kn_bind_i64(l, 0);
@@ -29,45 +39,6 @@ static void bind_pairs(const kn_routed *r, kn_launch_spec *l) {
     }
     kn_bind_i64(l, r->p->option[KN_ROUTED_EXPERT_LO]);
     kn_bind_i64(l, r->p->option[KN_ROUTED_EXPERTS]);
-}
-
-static void emit_count(const kn_routed *r) {
-    int kernel;
-    kn_params *params = kn_add_kernel(r->b, "routed_count.ptxt", &kernel);
-    set_pair_params(r, params);
-    bool dependent = set_dependent(r, params);
-    kn_launch_spec *l = kn_add_launch(r->b, kernel, (uint32_t)r->chunks, 1, 1);
-    l->dependent = dependent;
-    bind_pairs(r, l);
-    kn_bind_workspace(l, r->at.counts);
-    kn_bind_faults(l);
-    kn_bind_i32(l, (int32_t)r->pairs);
-    kn_bind_i32(l, (int32_t)r->chunk_pairs);
-}
-
-static void emit_offsets(const kn_routed *r) {
-    int kernel;
-    kn_params *params = kn_add_kernel(r->b, "routed_offsets.ptxt", &kernel);
-    kn_params_set(params, "LOCAL", r->local);
-    kn_params_set(params, "PAD", r->pad);
-    bool dependent = set_dependent(r, params);
-    kn_launch_spec *l = kn_add_launch(r->b, kernel, 1, 1, 1);
-    l->dependent = dependent;
-    kn_bind_workspace(l, r->at.counts);
-    kn_bind_workspace(l, r->at.offsets);
-    kn_bind_workspace(l, r->at.row_pair);
-    kn_bind_workspace(l, r->at.row_weight);
-    kn_bind_i32(l, (int32_t)r->chunks);
-}
-
-static void emit_place(const kn_routed *r) {
-    int kernel;
-    kn_params *params = kn_add_kernel(r->b, "routed_place.ptxt", &kernel);
-    set_pair_params(r, params);
-    bool dependent = set_dependent(r, params);
-    kn_launch_spec *l = kn_add_launch(r->b, kernel, (uint32_t)r->chunks, 1, 1);
-    l->dependent = dependent;
-    bind_pairs(r, l);
     kn_bind_workspace(l, r->at.counts);
     kn_bind_workspace(l, r->at.offsets);
     kn_bind_tensor(l, KN_ROUTED_WEIGHTS, 0);
@@ -75,14 +46,28 @@ static void emit_place(const kn_routed *r) {
     kn_bind_workspace(l, r->at.pair_row);
     kn_bind_workspace(l, r->at.row_pair);
     kn_bind_workspace(l, r->at.row_weight);
+    kn_bind_faults(l);
     kn_bind_i32(l, (int32_t)r->pairs);
     kn_bind_i32(l, (int32_t)r->chunk_pairs);
+    kn_bind_i32(l, (int32_t)r->chunks);
+    bind_map(r, l, true, r->at.inner_map, r->tile);
+    bind_map(r, l, r->want_dx && r->at.hidden_map != r->at.inner_map, r->at.hidden_map, r->dx_tile);
 }
 
+/* The offsets are made with no pairs too: the weight gradients read them. */
 void kn_routed_emit_sort(const kn_routed *r) {
-    emit_count(r);
-    emit_offsets(r); /* with no pairs too: the weight gradients read the offsets */
-    emit_place(r);
+    int kernel;
+    kn_params *params = kn_add_kernel(r->b, "routed_sort.ptxt", &kernel);
+    kn_params_set(params, "LOCAL", r->local);
+    kn_params_set(params, "TOP_K", r->top_k);
+    kn_params_set_name(params, "IDS_T",
+                       r->p->dtype[r->sorted ? KN_ROUTED_OFFSETS : KN_ROUTED_IDS] == KN_I64 ? "s64" : "s32");
+    kn_params_set(params, "SORTED", r->sorted);
+    kn_params_set(params, "PAD", r->pad);
+    set_dependent(r, params);
+    emit_step(r, kernel, COUNT, r->chunks);
+    emit_step(r, kernel, OFFSETS, 1);
+    emit_step(r, kernel, PLACE, r->chunks);
 }
 
 void kn_routed_emit_gather(const kn_routed *r) {
