@@ -61,6 +61,7 @@ typedef struct precision {
     double limit, row_limit; /* Frobenius; 0: the rule does not apply */
     double slot_limit;       /* PART_SLOT: times |a| |h| */
     double arithmetic; /* times Abs_F, added to what the Frobenius rule allows: rounding of fp32 terms that cancel */
+    double underflow;  /* an element's, added likewise: an f16 factor's rounding where it is no longer relative */
     double tiny, huge; /* of the output's type: half the smallest step, and the largest finite value */
 } precision;
 
@@ -133,6 +134,24 @@ static precision precision_of(const kn_call *call, const struct op_kinds *k, int
     bool single = strcmp(call->op->name, "routed_experts_backward") != 0;
     p.arithmetic = single ? U_F32 : 0;
     return p;
+}
+
+/* The router's dlogits may be rounded to f16, and those of an expert with small scores are small. Below 2^-14 such a
+ * rounding is up to 2^-25 whatever the number. In a product with another matrix these errors, which are independent of
+ * each other, add up to 2^-25 |other|_F for a row or an expert; twice that where the other's rows are alike. This is an
+ * element's part of it; Abs has its own floor (kn_ref_rounded_to). */
+static double underflow_of(const kn_call *call, int output) {
+    enum { HIDDEN, GATE_WEIGHT, OUT_HIDDEN = 0, OUT_GATE_WEIGHT = 1 };
+    if (strcmp(call->op->name, "router_backward") != 0 || call->tensor[HIDDEN].dtype != KN_F16) return 0;
+    const kiln_router_backward_options *options = call->options;
+    if (options->round_dlogits == KILN_ROUND_DLOGITS_F32 || output > OUT_GATE_WEIGHT) return 0;
+    const kn_tensor *other = &call->tensor[output == OUT_HIDDEN ? GATE_WEIGHT : HIDDEN];
+    double squares = 0;
+    for (int64_t i = 0; i < other->shape[0] * other->shape[1]; i++) {
+        double v = kn_ref_load(other, kn_ref_offset(other, i));
+        if (isfinite(v)) squares += v * v;
+    }
+    return other->shape[1] > 0 ? 0x1p-24 * sqrt(squares / (double)other->shape[1]) : 0;
 }
 
 /* ---- one output -------------------------------------------------------------------------------------------------- */
@@ -264,7 +283,7 @@ static void compare_element(comparison *c, uint64_t i, double got, norms *sum) {
 
 /* What the Frobenius rule allows for a tensor or a part of it. */
 static double allowed(const comparison *c, const norms *s, double limit) {
-    return limit * sqrt(s->exact) + c->p.arithmetic * sqrt(s->mag) + c->p.tiny * sqrt((double)s->n);
+    return limit * sqrt(s->exact) + c->p.arithmetic * sqrt(s->mag) + (c->p.tiny + c->p.underflow) * sqrt((double)s->n);
 }
 
 static double relative(const norms *s) {
@@ -356,6 +375,7 @@ kn_status kn_compare(const kn_call *call, const double *const *exact, const doub
         c.part = (part_kind)k->part[i];
         c.p = precision_of(call, k, i, c.tensor->dtype);
         if (cancels(call, i)) c.p.limit = 0;
+        if (c.p.limit > 0) c.p.underflow = underflow_of(call, i);
         if (c.p.slot_limit > 0) {
             KN_TRY_OUT(st, KN_NEW(&slot_norms, c.tensor->shape[0] * (c.tensor->ndim > 1 ? c.tensor->shape[1] : 1),
                                   "the norms of the slots"));

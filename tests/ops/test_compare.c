@@ -412,6 +412,58 @@ START_TEST(an_expert_that_cancels_may_be_noise) {
 }
 END_TEST
 
+/* Multiply an expert's scores so that the root mean square of its dlogits becomes `wanted`. */
+static void shrink_expert(kn_gen *g, int64_t expert, double wanted) {
+    enum { GRAD_LOGITS = 3 };
+    int probs = kn_gen_arg("router_backward", "routing_probs");
+    for (int round = 0; round < 4; round++) { /* the selected weights' sum changes, too: a few steps */
+        ck_assert_ok(kn_gen_reference(g));
+        double squares = 0;
+        for (int64_t t = 0; t < g->config.tokens; t++) {
+            double dz = g->exact[GRAD_LOGITS][t * g->config.experts + expert];
+            squares += dz * dz;
+        }
+        double factor = wanted / sqrt(squares / (double)g->config.tokens);
+        for (int64_t t = 0; t < g->config.tokens; t++) {
+            int64_t at = t * g->config.experts + expert;
+            kn_gen_put(g, probs, at, factor * kn_gen_get(g, probs, at));
+        }
+    }
+    ck_assert_ok(kn_gen_reference(g));
+}
+
+/* An expert with small scores has dlogits of which f16 keeps few digits: that is no fault, two percent are one. */
+START_TEST(dlogits_that_f16_cannot_hold_are_no_fault) {
+    enum { GRAD_GATE_WEIGHT = 1, GRAD_LOGITS = 3, EXPERT = 3 };
+    kn_gen_config c = large("router_backward", 1, KN_F32);
+    int logits = kn_gen_arg("router_backward", "grad_logits"), hidden = kn_gen_arg("router_backward", "hidden_states");
+    c.dtype = KN_F16;
+    c.absent &= ~((uint64_t)1 << logits);
+    kn_gen *g;
+    ck_assert_ok(kn_gen_make(&c, &g));
+    shrink_expert(g, EXPERT, 5e-6);
+    kn_gen_store_exact(g);
+    view v = view_of(g, GRAD_GATE_WEIGHT);
+    for (int64_t j = 0; j < c.hidden; j++) {
+        double sum = 0;
+        for (int64_t t = 0; t < c.tokens; t++) {
+            double dz = g->exact[GRAD_LOGITS][t * c.experts + EXPERT];
+            if (fabs(dz) < 0x1p-14) dz = round(dz * 0x1p24) * 0x1p-24;
+            sum += dz * kn_gen_get(g, hidden, t * c.hidden + j);
+        }
+        kn_gen_put(g, v.arg, EXPERT * c.hidden + j, sum);
+    }
+    expect(g, GRAD_GATE_WEIGHT, true, "dlogits rounded to f16");
+    ck_assert(result_of(g, GRAD_GATE_WEIGHT).worst_slice > 1.5e-3);
+    for (int64_t j = 0; j < c.hidden; j++) {
+        int64_t at = EXPERT * c.hidden + j;
+        kn_gen_put(g, v.arg, at, 1.02 * g->exact[GRAD_GATE_WEIGHT][at]);
+    }
+    expect(g, GRAD_GATE_WEIGHT, false, "two percent too much");
+    kn_gen_free(g);
+}
+END_TEST
+
 START_TEST(absent_outputs_are_not_compared) {
     kn_gen_config c = large("router_backward", 1, KN_F32);
     c.absent |= (uint64_t)1 << kn_gen_arg("router_backward", "grad_gate_weight");
@@ -453,6 +505,7 @@ int main(void) {
     tcase_add_test(t, results_beyond_the_type_are_infinite);
     tcase_add_test(t, cancelled_gradients_have_no_relative_error);
     tcase_add_test(t, an_expert_that_cancels_may_be_noise);
+    tcase_add_test(t, dlogits_that_f16_cannot_hold_are_no_fault);
     tcase_add_test(t, absent_outputs_are_not_compared);
     tcase_add_test(t, writes_into_gaps_are_caught);
     suite_add_tcase(suite, t);

@@ -81,15 +81,19 @@ static bool option_is(const kt_fuzz_memory *m, const char *name, const char *val
     return set && strcmp(set, value) == 0;
 }
 
-/* f16 numbers below 6e-5 are not rounded in proportion to their size. Abs and the bounds of elements know it, the
- * Frobenius rules do not. */
 static bool is_half(const kt_fuzz_memory *m) {
     return m->c->dtype[0]->code == KT_DL_FLOAT && m->c->dtype[0]->bits == 16;
 }
 
+/* f16 numbers below 6e-5 are not rounded in proportion to their size. Abs and the bounds of elements know it, the
+ * Frobenius rules do not, but for the library's of the router. */
+static bool is_small_half(const kt_fuzz_memory *m) {
+    return is_half(m) && m->c->scale < 1;
+}
+
 /* Are values so much alike that errors average out? The library's Frobenius rule takes that for granted. */
 static bool is_even(const kt_fuzz_memory *m) {
-    return !is_half(m) && (m->c->values == KT_VALUES_NORMAL || m->c->values == KT_VALUES_POSITIVE);
+    return !is_small_half(m) && (m->c->values == KT_VALUES_NORMAL || m->c->values == KT_VALUES_POSITIVE);
 }
 
 /* The coarsest rounding on the way to an output, times 4 for several of them (8 in f16, where some numbers are
@@ -148,7 +152,7 @@ static int judge_parts(const kt_fuzz_oracle *o, const kt_fuzz_memory *m, int k, 
     int arg = o->arg[k];
     const kt_tensor *t = &m->shapes.tensor[arg];
     const struct rule *rule = rule_of(m, arg);
-    if (!rule || !rule->terms || t->elements < LEAST || (is_half(m) && m->c->scale < 1)) return KT_GOOD;
+    if (!rule || !rule->terms || t->elements < LEAST || is_small_half(m)) return KT_GOOD;
     /* Of values of unequal size only the largest count: then Abs itself is the measure. */
     bool alike = m->c->values != KT_VALUES_SPARSE && m->c->values != KT_VALUES_OUTLIERS;
     double terms = 1, limit = limit_of(m, arg);
