@@ -56,6 +56,7 @@ typedef struct kn_gemm {
     int64_t m, n;       /* m: with KN_GROUP_M the bound on all rows together */
     bool m_is_tokens;   /* m must be a run-time argument in generic programs */
     bool k_is_tokens;   /* so must k */
+    bool one_tile;      /* generic: one portable kernel for all numbers of tokens */
     int n_segments;     /* 1..3, concatenated along K into one accumulator */
     struct {
         kn_gemm_operand a, b;
@@ -88,6 +89,8 @@ typedef struct kn_gemm {
     int epi_align_log2;       /* not "store": addresses and rows of its tensors are multiples of 1 << this */
     int most_accumulators[2]; /* not "store": how many a thread may hold beside what the epilogue needs, without and
                                  with the operands swapped; 0: 128 */
+    kn_gemm_operand epi_box[4]; /* "row_swiglu_backward": g, u, dg, du, if TMA may move them: no h, sums or weights are
+                                   wanted; KN_DTYPE_NONE: it may not */
     uint32_t n_epi_bind;      /* its kernel arguments, in the order of its epi_params macro */
     kn_binding epi_bind[KN_GEMM_MAX_EPI_BINDINGS];
 } kn_gemm;

@@ -11,7 +11,7 @@ enum { K_TILE = 32, PROMOTE_K = 256 };
 kn_gemm_tile kn_gemm_portable_tile(const kn_gemm *g, bool generic) {
     bool split = g->a_split > 1 || g->b_split > 1;
     int64_t m = g->group == KN_GROUP_M ? kn_ceil_div(g->m, g->n_groups ? g->n_groups : 1) : g->m;
-    if (generic && g->m_is_tokens) m = kn_gemm_is_for_few(g) ? 64 : 128;
+    if (generic && g->m_is_tokens) m = g->one_tile || kn_gemm_is_for_few(g) ? 64 : 128;
     if (m >= 128 && g->n >= 128 && !split) return (kn_gemm_tile){128, 128, 2, 4};
     kn_gemm_tile t = {m > 32 ? 64 : 32, g->n > 32 ? 64 : 32, 2, 2};
     return t;

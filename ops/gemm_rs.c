@@ -15,6 +15,7 @@ enum {
     PATCHES_BYTES = 8 * 5120, /* of epilogues that pass through shared memory */
     MAX_STAGES = 8,
     PROMOTE_BLOCKS = 4, /* 256 of k */
+    WIDE_TILE = 192,    /* rows of a tile that may be taken as a half: more spill registers */
     MAP_F32 = 7,        /* CU_TENSOR_MAP_DATA_TYPE_FLOAT32 */
     MAP_BF16 = 9,
     MAP_F16 = 6,
@@ -49,6 +50,7 @@ static double pass_time(const kn_gemm_rs *how, int64_t tile) {
 
 int64_t kn_gemm_rs_tile(const kn_gemm_rs *how, int64_t rows, int64_t groups, int64_t pad) {
     int64_t step = pad < 8 ? 8 : pad, best = step;
+    if (how->halves) return how->products == 3 ? most_rows(how) : WIDE_TILE;
     double mean = (double)rows / (double)(groups ? groups : 1) + 0.5 * (double)pad, best_time = -1;
     for (int64_t tile = step; tile <= most_rows(how); tile += step) {
         double time = passes(mean, tile) * pass_time(how, tile);
@@ -94,7 +96,8 @@ static int weight_map(kn_program_builder *b, const kn_gemm *g, int s) {
     return kn_add_map(b, &m);
 }
 
-static int token_map(kn_program_builder *b, const kn_gemm *g, int s, int64_t skip_bytes, int64_t tile) {
+/* Boxes of `rows` rows. */
+static int token_map(kn_program_builder *b, const kn_gemm *g, int s, int64_t skip_bytes, int64_t rows) {
     const kn_gemm_operand *x = &g->segment[s].a;
     kn_map_spec m = {
         .from_workspace = true, .offset_bytes = x->place.offset_bytes + skip_bytes, .stride_dim = {-1, -1, -1, -1}};
@@ -103,7 +106,7 @@ static int token_map(kn_program_builder *b, const kn_gemm *g, int s, int64_t ski
     m.map.dim[0] = (uint64_t)g->segment[s].k;
     m.map.dim[1] = (uint64_t)g->m;
     m.map.box[0] = BK;
-    m.map.box[1] = (uint32_t)tile;
+    m.map.box[1] = (uint32_t)rows;
     m.map.stride[0] = (uint64_t)x->stride_elems * kn_dtype_size(x->dtype);
     return kn_add_map(b, &m);
 }
@@ -133,6 +136,7 @@ static void fill_params(kn_params *params, const kn_gemm *g, int n, const kn_gem
     kn_params_set(params, "PROMOTE", how->promote ? PROMOTE_BLOCKS : 0);
     kn_params_set_name(params, "OFFSETS_T", g->offsets_dtype == KN_I64 ? "s64" : "s32");
     kn_params_set(params, "BN", tile);
+    kn_params_set(params, "HALVES", how->halves);
     kn_params_set(params, "STAGES", stages_of(g, how, tile, facts));
     kn_gemm_epilogue_params(g, params);
 }
@@ -160,9 +164,10 @@ void kn_gemm_rs_emit(kn_program_builder *b, const kn_gemm *const *g, int n, cons
     for (int i = 0; i < n; i++) {
         for (int s = 0; s < g[i]->n_segments; s++) kn_bind_map(l, weight_map(b, g[i], s));
     }
+    int64_t box = how->halves ? tile / 2 : tile;
     for (int s = 0; s < g[0]->n_segments; s++) {
-        kn_bind_map(l, token_map(b, g[0], s, 0, tile));
-        if (how->products == 3) kn_bind_map(l, token_map(b, g[0], s, how->low_bytes, tile));
+        kn_bind_map(l, token_map(b, g[0], s, 0, box));
+        if (how->products == 3) kn_bind_map(l, token_map(b, g[0], s, how->low_bytes, box));
     }
     kn_gemm_bind_place(l, &g[0]->offsets);
     kn_gemm_bind_place(l, &g[0]->tile_map);

@@ -15,6 +15,7 @@ typedef struct kn_gemm_rs {
     int products;      /* 1: one 16-bit number of each; 3: hi + lo f16 parts of scaled fp32 numbers */
     int64_t low_bytes; /* products 3: the tokens' lo parts lie this far behind their hi parts */
     bool promote;      /* partial sums move to fp32 registers */
+    bool halves;       /* one kernel for few rows and for many: tiles that are at most half full take half the time */
 } kn_gemm_rs;
 
 /** Rows of a tile for `rows` rows in `groups` groups, each padded to a multiple of `pad`. */

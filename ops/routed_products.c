@@ -9,9 +9,6 @@
 
 #include <stdio.h>
 
-/* Rows of an expert: up to FEW generic kernels are planned for SOME, beyond for MANY. No tile is larger than MOST. */
-enum { FEW_ROWS = 96, SOME_ROWS = 48, MANY_ROWS = 1024, MOST_TILE = 256 };
-
 /* A matrix of the workspace: `columns` elements a row. */
 static kn_gemm_operand slice(int64_t at, kn_dtype dtype, int64_t columns, bool depth_contiguous) {
     return (kn_gemm_operand){.place = kn_place_workspace(at),
@@ -46,6 +43,7 @@ static kn_gemm row_product(const kn_routed *r, const char *symbol, int64_t n, in
                      .m = r->rows,
                      .n = n,
                      .m_is_tokens = true,
+                     .one_tile = true,
                      .n_segments = 1,
                      .promote = r->precision.promote,
                      .group = KN_GROUP_M,
@@ -136,6 +134,7 @@ static kn_gemm_rs stream_how(const kn_routed *r, bool forward, int64_t scales) {
                         .fp32 = r->in == KN_F32,
                         .low_bytes = forward ? r->low_skip : 4 * r->rows * r->inner,
                         .promote = promote,
+                        .halves = r->p->generic,
                         .scaled = scaled,
                         .scales = forward ? scales : r->at.act_scales};
 }
@@ -170,23 +169,15 @@ static int64_t reserve_map(kn_routed *r, int64_t tile_m) {
     return kn_routed_reserve(r, (uint64_t)kn_gemm_tile_map_entries(r->rows, r->local, tile_m) * 8);
 }
 
-/* The pairs that tiles are planned for. Generic kernels are planned for one of two counts, so that a layer has few of
- * them; no tile changes a bit of the result. */
-static int64_t planned_pairs(const kn_routed *r) {
-    if (!r->p->generic) return r->pairs;
-    return r->local * (r->pairs <= r->local * FEW_ROWS ? SOME_ROWS : MANY_ROWS);
-}
-
+/* A generic layer has few kernels: one tile serves all numbers of tokens. No tile changes a bit of the result. */
 static void reserve_maps(kn_routed *r) {
-    int64_t pairs = planned_pairs(r);
     kn_gemm inner = activation_product(r), dx = dx_product(r);
     kn_gemm_rs first = stream_how(r, true, 0), last = stream_how(r, false, 0);
-    r->tile = r->fast ? kn_gemm_rs_tile(&first, pairs, r->local, r->pad) : kn_gemm_tile_m(&inner, r->p, r->target);
+    r->tile = r->fast ? kn_gemm_rs_tile(&first, r->pairs, r->local, r->pad) : kn_gemm_tile_m(&inner, r->p, r->target);
     bool fast_dx = r->fast_gradients || r->scaled_dx;
-    r->dx_tile = fast_dx ? kn_gemm_rs_tile(&last, pairs, r->local, r->pad) : kn_gemm_tile_m(&dx, r->p, r->target);
+    r->dx_tile = fast_dx ? kn_gemm_rs_tile(&last, r->pairs, r->local, r->pad) : kn_gemm_tile_m(&dx, r->p, r->target);
     r->tail = r->tile > r->dx_tile ? r->tile : r->dx_tile;
     if (r->tail < 64) r->tail = 64; /* a block of depth of the weight gradients */
-    if (r->p->generic) r->tail = MOST_TILE;
     r->at.inner_map = reserve_map(r, r->tile);
     r->at.hidden_map = r->dx_tile == r->tile ? r->at.inner_map : reserve_map(r, r->dx_tile);
 }
