@@ -1,5 +1,5 @@
-/* The fake driver's functions that `kiln bench` alone calls (tools/kiln/gpu/tool_driver.def): PTX modules, plain launches,
- * graphs, copies within the device. The tool's own scan kernel is computed for real. */
+/* The fake driver's functions that `kiln bench` alone calls (tools/kiln/gpu/tool_driver.def): PTX modules, plain
+ * launches, graphs, copies within the device. The tool's own scan kernel is computed for real. */
 #include "fakecuda/fake_state.h"
 
 #include <stdio.h>
