@@ -4,22 +4,11 @@
 #include "expert_mlp_support.h"
 
 #include "kiln/kiln_tools.h"
+#include "support/both_paths.h"
 #include "support/golden.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-static kiln_context *fast, *portable;
-
-static void open_both(void) {
-    fast = open_context(KILN_SHAPES_DEFAULT, KILN_PATH_DEFAULT);
-    portable = open_context(KILN_SHAPES_DEFAULT, KILN_PATH_PORTABLE);
-}
-
-static void close_both(void) {
-    ck_assert_ok(kiln_context_destroy(fast));
-    ck_assert_ok(kiln_context_destroy(portable));
-}
 
 static uint64_t state = 1;
 static int64_t draw(int64_t n) {

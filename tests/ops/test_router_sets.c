@@ -165,11 +165,12 @@ static kn_status try_one(worker *w, const kn_gen_config *c) {
     if (st == KN_OK) st = run(w, g);
     if (st == KN_OK) st = kiln_context_counters(w->ctx, &after);
     if (st == KN_OK) st = kn_gen_check(g);
-    char text[400];
-    say(c, text, sizeof text);
+    char text[4096];
     kn_lock(&lock);
     count(c, (int64_t)(after.launches - before.launches));
-    if (st != KN_OK && wrong++ < 20) printf("WRONG: %s: %s\n", text, kn_error_message());
+    if (st != KN_OK && wrong++ < 20) {
+        printf("WRONG: %s: %s\n", kn_error_message(), kn_case_text(g, text, sizeof text));
+    }
     kn_unlock(&lock);
     kn_gen_free(g);
     return KN_OK;
