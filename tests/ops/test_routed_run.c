@@ -4,24 +4,13 @@
 #include "routed_support.h"
 
 #include "base/alloc.h"
+#include "support/both_paths.h"
 #include "support/golden.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-static kiln_context *fast, *portable;
-
-static void open_both(void) {
-    fast = open_context(KILN_SHAPES_DEFAULT, KILN_PATH_DEFAULT);
-    portable = open_context(KILN_SHAPES_DEFAULT, KILN_PATH_PORTABLE);
-}
-
-static void close_both(void) {
-    ck_assert_ok(kiln_context_destroy(fast));
-    ck_assert_ok(kiln_context_destroy(portable));
-}
 
 static uint64_t state = 1;
 static int64_t draw(int64_t n) {
@@ -111,7 +100,7 @@ START_TEST(random_problems) {
     state = 11;
     for (int i = 0; i < (all ? 400 : 40); i++) {
         kn_gen_config c = draw_config(all ? 8000000 : 400000);
-        run_config(&c, i % 2 ? portable : fast, i % 2 ? "portable" : "fast");
+        run_one(&c, i % 2 ? portable : fast, i % 2 ? "portable" : "fast");
     }
     close_both();
 }
@@ -126,7 +115,7 @@ START_TEST(every_subset_of_outputs) {
         c.options.routed.weight_on = unwanted % 3 == 1 ? KILN_WEIGHT_ON_INPUT : KILN_WEIGHT_ON_OUTPUT;
         if (unwanted % 4 == 1) c.absent &= ~(bit(SAVED_GATE) | bit(SAVED_UP));
         c.skip_percent = 20;
-        run_config(&c, unwanted % 2 ? portable : fast, "subset");
+        run_one(&c, unwanted % 2 ? portable : fast, "subset");
     }
     close_both();
 }
@@ -140,10 +129,10 @@ START_TEST(no_tokens_and_one) {
         c.sorted = i >> 2 & 1;
         c.dtype = i & 8 ? (i & 1 ? KN_BF16 : KN_F16) : KN_F32;
         c.options.routed.math = i % 3;
-        run_config(&c, i % 3 ? fast : portable, "few tokens");
+        run_one(&c, i % 3 ? fast : portable, "few tokens");
         c.inner = 160;
         c.options.routed.weight_on = KILN_WEIGHT_ON_INPUT;
-        run_config(&c, i % 3 ? portable : fast, "few tokens, wide");
+        run_one(&c, i % 3 ? portable : fast, "few tokens, wide");
     }
     close_both();
 }
@@ -158,7 +147,7 @@ START_TEST(accurate_is_accurate) {
         c.options.routed.weight_on = i % 2 ? KILN_WEIGHT_ON_INPUT : KILN_WEIGHT_ON_OUTPUT;
         c.scale = i < 2 ? 1 : 1e-3;
         c.seed = (uint64_t)i + 5;
-        run_config(&c, i % 2 ? portable : fast, "accurate");
+        run_one(&c, i % 2 ? portable : fast, "accurate");
     }
     close_both();
 }
@@ -276,14 +265,14 @@ START_TEST(many_slots_and_experts) {
     kn_gen_config c = routed_config(400, 8, 8, 600, 3);
     c.skew = 1;
     c.absent |= weight_gradients;
-    run_config(&c, portable, "many slots");
+    run_one(&c, portable, "many slots");
     c = routed_config(5, 8, 8, 300, 256);
     c.id_dtype = KN_I32;
     c.absent |= weight_gradients;
-    run_config(&c, fast, "256 slots a token");
+    run_one(&c, fast, "256 slots a token");
     c = routed_config(1500, 8, 8, 5, 1);
     c.sorted = 1;
-    run_config(&c, fast, "sorted rows");
+    run_one(&c, fast, "sorted rows");
     close_both();
 }
 END_TEST
@@ -412,7 +401,7 @@ START_TEST(weight_on_the_input_of_wide_rows) {
         c.options.routed.weight_on = KILN_WEIGHT_ON_INPUT;
         c.options.routed.math = i == 2 ? KILN_MATH_FAST : KILN_MATH_BALANCED;
         c.options.common.accumulate = i == 0 ? 31 : 0;
-        run_config(&c, fast, "wide rows");
+        run_one(&c, fast, "wide rows");
     }
     close_both();
 }
