@@ -29,7 +29,7 @@ enum {
     KN_MAX_KERNELS = 16, /* of one program */
     KN_MAX_LAUNCHES = 16,
     KN_MAX_BINDINGS = 56, /* of one launch */
-    KN_MAX_MAPS = 32,     /* tensor maps of one program */
+    KN_MAX_MAPS = 48,     /* tensor maps of one program */
     KN_MAX_SLICES = 32    /* of one program's workspace */
 };
 

@@ -373,6 +373,12 @@ static void emit_da(const mlp *m) {
                  .epilogue = "row_swiglu_backward"};
     int up_align = m->p->align_log2[UP_OUTPUT], gate_align = m->p->align_log2[W1_OUTPUT];
     g.epi_align_log2 = up_align < gate_align ? up_align : gate_align;
+    if (m->grads && !h_out && !m->dots) {
+        g.epi_box[0] = from_tensor(m, W1_OUTPUT, false);
+        g.epi_box[1] = from_tensor(m, UP_OUTPUT, false);
+        g.epi_box[2] = from_workspace(m, m->dg, m->inner, false);
+        g.epi_box[3] = from_workspace(m, m->du, m->inner, false);
+    }
     epi_name(&g, "ACT_T", kn_dtype_name(m->dtype));
     epi_activation(&g, m->p);
     epi_name(&g, "ID_T", id_type(m));

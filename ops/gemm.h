@@ -86,12 +86,12 @@ typedef struct kn_gemm {
     const char *epilogue;  /* "store" and so on */
     uint32_t n_epi_params; /* further template parameters of the epilogue */
     kn_param epi_param[KN_GEMM_MAX_EPI_PARAMS];
-    int epi_align_log2;       /* not "store": addresses and rows of its tensors are multiples of 1 << this */
-    int most_accumulators[2]; /* not "store": how many a thread may hold beside what the epilogue needs, without and
-                                 with the operands swapped; 0: 128 */
+    int epi_align_log2;         /* not "store": addresses and rows of its tensors are multiples of 1 << this */
+    int most_accumulators[2];   /* not "store": how many a thread may hold beside what the epilogue needs, without and
+                                   with the operands swapped; 0: 128 */
     kn_gemm_operand epi_box[4]; /* "row_swiglu_backward": g, u, dg, du, if TMA may move them: no h, sums or weights are
                                    wanted; KN_DTYPE_NONE: it may not */
-    uint32_t n_epi_bind;      /* its kernel arguments, in the order of its epi_params macro */
+    uint32_t n_epi_bind;        /* its kernel arguments, in the order of its epi_params macro */
     kn_binding epi_bind[KN_GEMM_MAX_EPI_BINDINGS];
 } kn_gemm;
 

@@ -4,9 +4,10 @@
 #include <string.h>
 
 enum {
-    FIXED_BYTES = 1024,       /* mbarriers, alignment */
-    PATCHES_BYTES = 8 * 5120, /* of epilogues that pass through shared memory */
-    STREAMS_BYTES = 8 * 4096, /* of the one that has tensors copied there */
+    FIXED_BYTES = 1024,          /* mbarriers, alignment */
+    PATCHES_BYTES = 8 * 5120,    /* of epilogues that pass through shared memory */
+    STREAMS_BYTES = 8 * 4096,    /* of the one that has tensors copied there */
+    STREAMS_BOXES_BYTES = 65536, /* where TMA copies them */
     MAX_STAGES = 12
 };
 
@@ -15,9 +16,11 @@ enum {
 static const double FIRST_TILE = 3000;
 static const double EPILOGUE = 300, EPILOGUE_128X128 = 1000; /* of any tile, and in proportion to its size */
 static const double ACTIVATION_128X128 = 5000;               /* with the derivative of an activation */
+static const double BOXED = 0.4;                             /* of that, where TMA moves what lies in shared memory */
 static const double TURN = 700, LEAN_TURN = 1400;            /* between a tile and the next of the other consumer */
-static const double DRAIN = 400;                             /* consumers that share tiles do not overlap them */
-static const double COOP = 1.03;                             /* consumers that share a tile wait for each other */
+static const double RESIDENT_TURN = 200;
+static const double DRAIN = 400;          /* consumers that share tiles do not overlap them */
+static const double COOP = 1.03;          /* consumers that share a tile wait for each other */
 static const double L2_BYTES = 62;        /* a clock, of one multiprocessor, neighbours reading the same tiles */
 static const double HBM_BYTES = 2300;     /* a clock, of the device */
 static const double OUTSIDE_ROW = 3.8;    /* a row of a K-major box that lies outside of its matrix */
@@ -50,12 +53,33 @@ static int64_t k_blocks(const kn_gemm *g) {
 }
 
 static int64_t stage_bytes(const kn_gemm_candidate *c) {
-    return (int64_t)(kn_gemm_sm90_tile_rows(c) + c->bn) * KN_GEMM_SM90_K_BLOCK * 2;
+    return (int64_t)(kn_gemm_sm90_tile_rows(c) + (c->resident ? 0 : c->bn)) * KN_GEMM_SM90_K_BLOCK * 2;
+}
+
+int kn_gemm_sm90_slots(const kn_gemm_candidate *c) {
+    int of_a_tile = c->mb * c->bn / 64;
+    if (c->resident && of_a_tile % 2 == 0) return 2;
+    return of_a_tile % 4 == 0 ? 4 : of_a_tile % 3 == 0 ? 3 : of_a_tile % 2 == 0 ? 2 : 1;
+}
+
+/* Boxes of 16 x 64 of each of 8 warps. */
+static int boxes_bytes(const kn_gemm_candidate *c, const kn_gemm *g) {
+    if (!c->boxes) return 0;
+    if (strcmp(g->epilogue, "store") != 0) return STREAMS_BOXES_BYTES;
+    return 8 * 2048 * kn_gemm_sm90_slots(c);
+}
+
+bool kn_gemm_sm90_takes_boxes(const kn_gemm_candidate *c, const kn_gemm *g) {
+    bool rows = c->parts == 1 && (c->swap || c->bn % 64 == 0);
+    if (strcmp(g->epilogue, "row_swiglu_backward") == 0) return rows && g->epi_box[0].dtype != KN_DTYPE_NONE;
+    return rows && strcmp(g->epilogue, "store") == 0 && !g->accumulate && kn_dtype_size(g->d.dtype) == 2 && !c->swap;
 }
 
 int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts) {
     int64_t fixed = FIXED_BYTES + (strcmp(g->epilogue, "store") == 0 ? 0 : PATCHES_BYTES);
     if (strcmp(g->epilogue, "row_swiglu_backward") == 0) fixed += STREAMS_BYTES;
+    if (c->boxes) fixed = FIXED_BYTES + boxes_bytes(c, g);
+    if (c->resident) fixed += k_blocks(g) * c->bn * KN_GEMM_SM90_K_BLOCK * 2;
     int64_t n = ((int64_t)facts->smem_per_block - fixed) / stage_bytes(c);
     return n > MAX_STAGES ? MAX_STAGES : (int)n;
 }
@@ -65,13 +89,21 @@ int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_d
 static int most_accumulators(const kn_gemm_candidate *c, const kn_gemm *g, int n) {
     int most = g->most_accumulators[c->swap];
     /* Which of two blocks of rows a chunk is of, an epilogue finds out while all accumulators are alive. */
-    if (most) return most + (c->lean ? LEAN_MORE : 0) - (c->mb > 1 ? SECOND_BLOCK : 0);
+    if (most) return most + (c->lean ? LEAN_MORE : 0) - (c->mb > 1 && !c->boxes ? SECOND_BLOCK : 0);
     /* "store" is unrolled over all accumulators. */
     bool added = g->accumulate, wide = added || kn_dtype_size(g->d.dtype) > 2;
     if (c->lean && wide) return n > 1 ? 0 : PRODUCER_ACCUMULATORS;
     if (c->lean) return PRODUCER_ACCUMULATORS + LEAN_MORE;
-    bool rows_of_256 = c->mb == 1 && !c->swap, columns_added = c->mb == 2 && c->swap && added;
+    bool rows_of_256 = c->mb == 1 && !c->swap && !c->boxes, columns_added = c->mb == 2 && c->swap && added;
     return rows_of_256 || columns_added ? PRODUCER_ACCUMULATORS - 8 : PRODUCER_ACCUMULATORS;
+}
+
+/* The template walks down strips of at least two tiles, and knows the depth. */
+static bool may_rest(const kn_gemm_candidate *c, const kn_gemm *const *g, int n) {
+    if (c->coop || c->lean || c->swap || c->parts != 1 || !c->boxes) return false;
+    for (int i = 0; i < n; i++)
+        if (g[i]->n_segments != 1 || g[i]->m <= kn_gemm_sm90_tile_rows(c)) return false;
+    return true;
 }
 
 /* Why the kernel cannot make the products this way; NULL: it can. */
@@ -81,6 +113,8 @@ static const char *refusal(const kn_gemm_candidate *c, const kn_gemm *const *g, 
         return "an operand that is not contiguous along k is read 64 columns at a time";
     if (c->swap && n > 1) return "several products in a launch are not swapped";
     if (c->parts > 1 && (!c->coop || c->lean)) return "CTAs that share a depth add up halves of a shared tile";
+    if (c->resident && !may_rest(c, g, n)) return "B rests where a short depth is known";
+    if (c->boxes && !kn_gemm_sm90_takes_boxes(c, g[0])) return "boxes hold rows of 16-bit numbers";
     if (c->mb * c->bn / 2 > most_accumulators(c, g[0], n))
         return "the epilogue needs the registers of so many accumulators";
     if (kn_gemm_sm90_stages(c, g[0], facts) < 3) return "shared memory for less than three k blocks";
@@ -111,11 +145,16 @@ static double output_bytes(const kn_gemm *g) {
     return kn_dtype_size(g->d.dtype) * (g->accumulate ? 2.0 : 1.0);
 }
 
+/* Columns of the kernel's B that come with a tile's rows. */
+static int columns_loaded(const kn_gemm_candidate *c) {
+    return c->resident ? 0 : c->bn;
+}
+
 /* Clocks in which the L2 delivers a k block in the tiles that set the pace: those over the edge of a K-major operand,
  * in short launches. `block`: what a whole tile takes. */
 static double feed_clocks(const kn_gemm_candidate *c, const kn_gemm *g, double waves, double block) {
     int64_t loaded = kn_gemm_sm90_rows_loaded(c, g);
-    double feed = (double)(loaded + c->bn) * 2 * KN_GEMM_SM90_K_BLOCK / L2_BYTES, worst = feed;
+    double feed = (double)(loaded + columns_loaded(c)) * 2 * KN_GEMM_SM90_K_BLOCK / L2_BYTES, worst = feed;
     const kn_gemm_operand *operand[2] = {&g->segment[0].a, &g->segment[0].b};
     int64_t extent[2] = {g->m, g->n};
     int64_t tile[2] = {c->swap ? c->bn : loaded, c->swap ? loaded : c->bn};
@@ -139,7 +178,7 @@ static work work_of(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, 
     work w = {0};
     double rows = kn_gemm_sm90_tile_rows(c), tensor = rows * c->bn / 32 * (c->coop ? COOP : 1);
     for (int i = 0; i < n; i++) {
-        double inside = (kn_gemm_sm90_rows_loaded(c, g[i]) + c->bn) * 2.0 * KN_GEMM_SM90_K_BLOCK / L2_BYTES;
+        double inside = (kn_gemm_sm90_rows_loaded(c, g[i]) + columns_loaded(c)) * 2.0 * KN_GEMM_SM90_K_BLOCK / L2_BYTES;
         int64_t tiles_m = kn_ceil_div(g[i]->m, c->swap ? c->bn : kn_gemm_sm90_tile_rows(c));
         int64_t tiles_n = kn_ceil_div(g[i]->n, c->swap ? kn_gemm_sm90_tile_rows(c) : c->bn);
         double feed = feed_clocks(c, g[i], waves, tensor > inside ? tensor : inside);
@@ -161,10 +200,11 @@ kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const 
     work w = work_of(c, g, n, tiles, waves);
     w.tensor /= parts, w.feed /= parts, w.tile /= parts;
     double size_cost = strcmp(g[0]->epilogue, "row_swiglu_backward") == 0 ? ACTIVATION_128X128 : EPILOGUE_128X128;
+    if (c->boxes) size_cost *= BOXED;
     double epilogue = EPILOGUE + size_cost * tile_size;
     if (c->parts > 1) epilogue = EPILOGUE + EXCHANGE + (size_cost / 2 + EXCHANGE_128X128) * tile_size;
     /* Ping-pong hides all epilogues but the last, unless they are longer than a tile's products. */
-    double turn = c->lean ? LEAN_TURN : TURN;
+    double turn = c->lean ? LEAN_TURN : c->resident ? RESIDENT_TURN : TURN;
     double between = c->coop ? w.tile + epilogue + DRAIN : (w.tile + turn > epilogue ? w.tile + turn : epilogue);
     double crowded = c->parts > 1 && tiles > 0.92 * (double)at_once ? CROWDED : 0;
     double compute = (waves - 1) * between + w.tile + epilogue, memory = w.bytes / HBM_BYTES;
@@ -180,7 +220,7 @@ kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const 
 
 static bool same(const kn_gemm_candidate *a, const kn_gemm_candidate *b) {
     return a->swap == b->swap && a->coop == b->coop && a->mb == b->mb && a->bn == b->bn && a->lean == b->lean &&
-           a->parts == b->parts;
+           a->parts == b->parts && a->boxes == b->boxes && a->resident == b->resident;
 }
 
 static int add(kn_gemm_candidate *out, int n, kn_gemm_candidate c) {
@@ -196,15 +236,23 @@ static int list_candidates(const kn_gemm *g, int parts, kn_gemm_candidate *out) 
     for (size_t i = 0; i < 2 * sizeof shapes / sizeof shapes[0]; i++)
         n = add(out, n,
                 (kn_gemm_candidate){i % 2 != 0, shapes[i / 2].coop, shapes[i / 2].mb, shapes[i / 2].bn,
-                                    shapes[i / 2].lean, parts});
+                                    shapes[i / 2].lean, parts, false, false});
     for (int64_t slices = 1, before = 0; slices <= MAX_SLICES; slices++) {
         int64_t rows = kn_ceil_div(kn_ceil_div(g->m, slices), 8) * 8;
         if (rows > 256 || rows < 16 || rows == before) continue;
         before = rows;
         int bn = (int)rows;
-        n = add(out, n, (kn_gemm_candidate){true, false, 1, bn, false, parts});
-        n = add(out, n, (kn_gemm_candidate){true, true, 1, bn, false, parts});
-        if (bn <= 192) n = add(out, n, (kn_gemm_candidate){true, false, 2, bn, bn > 128, parts});
+        n = add(out, n, (kn_gemm_candidate){true, false, 1, bn, false, parts, false, false});
+        n = add(out, n, (kn_gemm_candidate){true, true, 1, bn, false, parts, false, false});
+        if (bn <= 192) n = add(out, n, (kn_gemm_candidate){true, false, 2, bn, bn > 128, parts, false, false});
+    }
+    for (int i = 0, whole = n; i < whole; i++) {
+        kn_gemm_candidate c = out[i];
+        c.boxes = true;
+        if (!kn_gemm_sm90_takes_boxes(&c, g)) continue;
+        n = add(out, n, c);
+        c.resident = true;
+        if (may_rest(&c, &g, 1)) n = add(out, n, c);
     }
     return n;
 }
@@ -219,14 +267,15 @@ int kn_gemm_sm90_candidates(const kn_gemm *const *g, int n, const kn_device_fact
     return count;
 }
 
-/* The cheapest candidate with that number of parts; its clocks, or -1 without any. */
-static double cheapest(const kn_gemm *const *g, int n, const kn_device_facts *facts, int parts,
+/* The cheapest candidate with that number of parts; its clocks, or -1 without any. Generic kernels may meet less than
+ * the two tiles of a strip. */
+static double cheapest(const kn_gemm *const *g, int n, const kn_device_facts *facts, int parts, bool generic,
                        kn_gemm_candidate *best) {
     kn_gemm_candidate all[KN_GEMM_MAX_CANDIDATES];
     double sms = facts->multiprocessors ? facts->multiprocessors : 1, least = -1;
     int count = list_candidates(g[0], parts, all);
     for (int i = 0; i < count; i++) {
-        if (refusal(&all[i], g, n, facts)) continue;
+        if (refusal(&all[i], g, n, facts) || (generic && all[i].resident)) continue;
         double cost = kn_gemm_sm90_cost(&all[i], g, n, sms).clocks;
         if (least < 0 || cost < least) {
             least = cost;
@@ -237,14 +286,15 @@ static double cheapest(const kn_gemm *const *g, int n, const kn_device_facts *fa
 }
 
 /* The cheapest one for products of these sizes, with the depth in so many parts. */
-static kn_gemm_candidate choose(const kn_gemm *const *g, int n, const kn_device_facts *facts, int parts) {
-    kn_gemm_candidate best = {parts > 1, parts > 1, parts > 1 ? 1 : 2, parts > 1 ? 64 : 128, false, parts};
-    (void)cheapest(g, n, facts, parts, &best);
+static kn_gemm_candidate choose(const kn_gemm *const *g, int n, const kn_device_facts *facts, int parts, bool generic) {
+    kn_gemm_candidate best = {parts > 1, parts > 1, parts > 1 ? 1 : 2, parts > 1 ? 64 : 128, false, parts,
+                              false,     false};
+    (void)cheapest(g, n, facts, parts, generic, &best);
     return best;
 }
 
 kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_device_facts *facts) {
-    return choose(g, n, facts, n == 1 ? kn_gemm_depth_parts(g[0]) : 1);
+    return choose(g, n, facts, n == 1 ? kn_gemm_depth_parts(g[0]) : 1, false);
 }
 
 /* An H200, by which is decided what must not differ from machine to machine. */
@@ -259,7 +309,7 @@ static bool may_have_parts(const kn_gemm *g) {
 int kn_gemm_depth_parts(const kn_gemm *g) {
     kn_gemm_candidate best;
     if (g->m == 0 || g->n == 0 || !may_have_parts(g)) return 1;
-    double whole = cheapest(&g, 1, &reference, 1, &best), halves = cheapest(&g, 1, &reference, 2, &best);
+    double whole = cheapest(&g, 1, &reference, 1, false, &best), halves = cheapest(&g, 1, &reference, 2, false, &best);
     return halves > 0 && (whole < 0 || halves < WORTH_IT * whole) ? 2 : 1;
 }
 
@@ -288,14 +338,14 @@ static kn_gemm_candidate choose_for_all_tokens(const kn_gemm *g, const kn_device
         sized[n] = *g;
         sized[n].m = counts[i];
         if (kn_gemm_is_for_few(one) != few) continue;
-        best[n] = choose(&one, 1, facts, parts);
+        best[n] = choose(&one, 1, facts, parts, true);
         clocks[n] = kn_gemm_sm90_cost(&best[n], &one, 1, facts->multiprocessors).clocks;
         n++;
     }
     if (n == 0) { /* parts that pay between these numbers alone */
         const kn_gemm *one = &sized[0];
         sized[0].m = FEW_TOKENS;
-        return choose(&one, 1, facts, parts);
+        return choose(&one, 1, facts, parts, true);
     }
     for (int c = 0; c < n; c++) {
         double worst = 0;
@@ -325,5 +375,5 @@ kn_gemm_candidate kn_gemm_sm90_choose_generic(const kn_gemm *const *g, int n, co
         /* Depth hardly matters to a tile. */
         for (int s = 0; g[i]->k_is_tokens && s < g[i]->n_segments; s++) sized[i].segment[s].k = MANY_TOKENS;
     }
-    return choose(list, n, &machine, n == 1 ? kn_gemm_depth_parts(g[0]) : 1);
+    return choose(list, n, &machine, n == 1 ? kn_gemm_depth_parts(g[0]) : 1, true);
 }

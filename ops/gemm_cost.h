@@ -10,13 +10,15 @@
 
 #include "ops/gemm_internal.h"
 
-enum { KN_GEMM_SM90_K_BLOCK = 64, KN_GEMM_SM90_MAX_PRODUCTS = 4, KN_GEMM_MAX_CANDIDATES = 256 };
+enum { KN_GEMM_SM90_K_BLOCK = 64, KN_GEMM_SM90_MAX_PRODUCTS = 4, KN_GEMM_MAX_CANDIDATES = 512 };
 
 typedef struct kn_gemm_candidate {
     bool swap, coop;
     int mb, bn;
-    bool lean; /* no producer: the consumers load, and have its registers */
-    int parts; /* CTAs that share a tile's depth, 1 or 2 */
+    bool lean;     /* no producer: the consumers load, and have its registers */
+    int parts;     /* CTAs that share a tile's depth, 1 or 2 */
+    bool boxes;    /* TMA moves the tensors of the epilogue, through shared memory */
+    bool resident; /* the depth is short: all of B's k blocks rest in shared memory while tiles pass */
 } kn_gemm_candidate;
 
 static inline int kn_gemm_sm90_tile_rows(const kn_gemm_candidate *c) {
@@ -25,6 +27,10 @@ static inline int kn_gemm_sm90_tile_rows(const kn_gemm_candidate *c) {
 /** Rows of the kernel's A that a tile loads: where one tile holds them all, no more than there are, for those outside
  * of a matrix take longer than others. */
 int kn_gemm_sm90_rows_loaded(const kn_gemm_candidate *c, const kn_gemm *g);
+/** Whether TMA may move what the epilogue reads and stores: 16-bit rows, in boxes of 64 columns. */
+bool kn_gemm_sm90_takes_boxes(const kn_gemm_candidate *c, const kn_gemm *g);
+/** How many of its boxes a warp that stores has under way. */
+int kn_gemm_sm90_slots(const kn_gemm_candidate *c);
 /** k blocks in flight. */
 int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts);
 int64_t kn_gemm_sm90_tiles(const kn_gemm_candidate *c, const kn_gemm *g);

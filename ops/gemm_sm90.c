@@ -80,6 +80,18 @@ const char *kn_gemm_sm90_refusal(const kn_gemm *const *g, int n, const kn_proble
     return no;
 }
 
+static uint8_t map_type(kn_dtype dtype) {
+    return dtype == KN_BF16 ? MAP_BF16 : MAP_F16;
+}
+
+static void set_stride(kn_map_spec *m, const kn_gemm_operand *o) {
+    if (o->stride_dim >= 0) {
+        m->stride_dim[0] = (int8_t)o->stride_dim;
+    } else {
+        m->map.stride[0] = (uint64_t)o->stride_elems * kn_dtype_size(o->dtype);
+    }
+}
+
 /* The map of one operand: K-major tiles are one box of 64 k by `rows`; MN-major ones are boxes of 64 rows by `depth` k.
  */
 static int add_map(kn_program_builder *b, const kn_gemm_operand *o, int64_t extent, int64_t k, int rows, int depth) {
@@ -87,19 +99,13 @@ static int add_map(kn_program_builder *b, const kn_gemm_operand *o, int64_t exte
                      .arg = (uint8_t)(o->place.in_workspace ? 0 : o->place.arg),
                      .offset_bytes = o->place.offset_bytes,
                      .stride_dim = {-1, -1, -1, -1}};
-    m.map = (kn_tensor_map){.dtype = o->dtype == KN_BF16 ? MAP_BF16 : MAP_F16,
-                            .rank = 2,
-                            .swizzle = SWIZZLE_128B,
-                            .l2_promotion = PROMOTE_128B};
+    m.map =
+        (kn_tensor_map){.dtype = map_type(o->dtype), .rank = 2, .swizzle = SWIZZLE_128B, .l2_promotion = PROMOTE_128B};
     m.map.dim[0] = (uint64_t)(o->depth_contiguous ? k : extent);
     m.map.dim[1] = (uint64_t)(o->depth_contiguous ? extent : k);
     m.map.box[0] = KN_GEMM_SM90_K_BLOCK;
     m.map.box[1] = (uint32_t)(o->depth_contiguous ? rows : depth);
-    if (o->stride_dim >= 0) {
-        m.stride_dim[0] = (int8_t)o->stride_dim;
-    } else {
-        m.map.stride[0] = (uint64_t)o->stride_elems * kn_dtype_size(o->dtype);
-    }
+    set_stride(&m, o);
     return kn_add_map(b, &m);
 }
 
@@ -143,6 +149,9 @@ static void fill_params(kn_params *params, const kn_gemm_candidate *c, const kn_
     kn_params_set(params, "STAGES", kn_gemm_sm90_stages(c, g[0], facts));
     kn_params_set_name(params, "FRAME", c->lean ? "lean" : "producer");
     kn_params_set(params, "SPLIT", c->parts);
+    kn_params_set(params, "BOXES", c->boxes);
+    if (c->boxes) kn_params_set(params, "SLOTS", kn_gemm_sm90_slots(c));
+    kn_params_set(params, "RESIDENT", c->resident);
     kn_params_set(params, "RASTER", 8);
     kn_gemm_epilogue_params(g[0], params);
 }
@@ -162,6 +171,34 @@ static void bind_maps(kn_program_builder *b, kn_launch_spec *l, const kn_gemm_ca
     kn_bind_map(l, c->swap ? map_b : map_a);
     kn_bind_map(l, c->swap ? map_a : map_b);
     if (with_instead) kn_bind_map(l, add_map(b, instead, g->n, k, rows_of_b, depth));
+}
+
+/* The map of a tensor of D's shape in boxes of so many rows. */
+static int add_map_of_boxes(kn_program_builder *b, const kn_gemm *g, const kn_gemm_operand *o, int rows) {
+    kn_map_spec m = {.from_workspace = o->place.in_workspace,
+                     .arg = (uint8_t)(o->place.in_workspace ? 0 : o->place.arg),
+                     .offset_bytes = o->place.offset_bytes,
+                     .stride_dim = {-1, -1, -1, -1}};
+    m.map = (kn_tensor_map){.dtype = map_type(o->dtype), .rank = 2, .swizzle = SWIZZLE_128B};
+    m.map.dim[0] = (uint64_t)g->n;
+    m.map.dim[1] = (uint64_t)g->m;
+    m.map.box[0] = 64;
+    m.map.box[1] = (uint32_t)rows;
+    set_stride(&m, o);
+    return kn_add_map(b, &m);
+}
+
+/* What TMA moves for the epilogue: D of each product, 16 rows of a warp at a time; or the tensors of an activation, 64
+ * rows at a time, with swapped operands 32 and what is left of a tile. The templates decide alike. */
+static void bind_boxes(kn_program_builder *b, kn_launch_spec *l, const kn_gemm_candidate *c, const kn_gemm *const *g,
+                       int n) {
+    bool store = strcmp(g[0]->epilogue, "store") == 0;
+    for (int i = 0; i < n && store; i++) kn_bind_map(l, add_map_of_boxes(b, g[i], &g[i]->d, 16));
+    for (int i = 0; i < 4 && !store; i++) {
+        const kn_gemm_operand *o = &g[0]->epi_box[i];
+        kn_bind_map(l, add_map_of_boxes(b, g[0], o, c->swap ? 32 : 64));
+        if (c->swap && c->bn % 32) kn_bind_map(l, add_map_of_boxes(b, g[0], o, c->bn % 32));
+    }
 }
 
 /* Depth of the last k block, in whole steps of 16, where it has maps of its own: rows of a box beyond the depth take
@@ -200,6 +237,7 @@ void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, co
             for (int depth = KN_GEMM_SM90_K_BLOCK; depth; depth = depth == tail ? 0 : tail)
                 bind_maps(b, l, &c, g[i], rows_loaded(&c, g, n, p->generic), s, switched(g, n) != NULL, depth);
     if (switched(g, n)) kn_gemm_bind_place(l, &switched(g, n)->b_flag);
+    if (c.boxes) bind_boxes(b, l, &c, g, n);
     for (int i = 0; i < n; i++) kn_gemm_bind_epilogue(l, g[i]);
     kn_bind_i32(l, (int32_t)(c.swap ? g[0]->n : g[0]->m));
     kn_bind_i32(l, (int32_t)(c.swap ? g[0]->m : g[0]->n));

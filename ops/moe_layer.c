@@ -268,6 +268,12 @@ static void emit_da(layer *m) {
                  .most_accumulators = {m->make_h ? 96 : 128, m->make_h ? 96 : 128},
                  .epilogue = "row_swiglu_backward",
                  .epi_align_log2 = gate_align < up_align ? gate_align : up_align};
+    if (m->gradients && !m->make_h) {
+        g.epi_box[0] = tensor_rows(m, GATE_OUTPUT, false);
+        g.epi_box[1] = tensor_rows(m, UP_OUTPUT, false);
+        g.epi_box[2] = kept_rows(m->dg, m->inner_ld, m->type, false);
+        g.epi_box[3] = kept_rows(m->du, m->inner_ld, m->type, false);
+    }
     epi_name(&g, "ACT_T", kn_dtype_name(m->type));
     epi_value(&g, "H_OUT", m->make_h);
     epi_bind_rows(&g, GATE_OUTPUT);

@@ -107,6 +107,18 @@ START_TEST(consumers_load) {
 }
 END_TEST
 
+/* Rows of D by TMA: more and fewer boxes a tile than are under way, edges inside of a box, several tiles a CTA. */
+START_TEST(rows_leave_in_boxes) {
+    static const product rows[] = {
+        {300, 392, 136, 1, KN_BF16, KN_BF16, 0, {{"pingpong-128x128-boxes", 1}, {"lean-pingpong-128x192-boxes", 1}}},
+        {150, 328, 64, 0, KN_BF16, KN_F16, 0, {{"coop-128x64-boxes", 2}, {"pingpong-64x64-boxes", 0}}},
+        {72, 520, 200, 2, KN_F16, KN_BF16, 0, {{"pingpong-64x256-boxes", 1}, {"lean-coop-256x192-boxes", 0}}},
+        {260, 264, 200, 3, KN_F16, KN_F16, 0, {{"lean-coop-256x128-boxes", 1}, {"coop-128x192-boxes", 1}}},
+    };
+    CHECK_ALL(rows);
+}
+END_TEST
+
 /* The smallest product that two share is large: the simulator takes seconds. The second block of 64 columns of a tile
  * lies a stride further, in the second CTA, too. */
 START_TEST(two_share_a_depth) {
@@ -164,12 +176,101 @@ START_TEST(segments_and_several_products) {
 }
 END_TEST
 
+/* B rests: strips that begin and end within a CTA's tiles, strips of two tiles, short last blocks. */
+START_TEST(a_short_depth_rests) {
+    static const product rows[] = {
+        {330,
+         392,
+         136,
+         1,
+         KN_BF16,
+         KN_BF16,
+         0,
+         {{"resident-pingpong-64x256-boxes", 1}, {"resident-pingpong-128x128-boxes", 2}}},
+        {280,
+         712,
+         64,
+         1,
+         KN_F16,
+         KN_BF16,
+         0,
+         {{"resident-pingpong-64x256-boxes", 4}, {"resident-pingpong-64x128-boxes", 7}}},
+        {72,
+         1024,
+         200,
+         2,
+         KN_BF16,
+         KN_F16,
+         0,
+         {{"resident-pingpong-64x64-boxes", 0}, {"resident-pingpong-64x128-boxes", 3}}},
+    };
+    CHECK_ALL(rows);
+}
+END_TEST
+
+/* Tensors of an activation by TMA: whole and short chunks of a tile, rows that stand for no token, edges, several tiles
+ * a CTA. All outputs follow from dg and du. */
+START_TEST(activations_in_boxes) {
+    enum { EXPERT_OUTPUT = 7 };
+    static const struct {
+        int64_t tokens, hidden, inner;
+        kn_dtype dtype;
+        const char *ways[3];
+    } rows[] = {
+        {150, 136, 328, KN_BF16, {"coop-128x152-swap-boxes", "pingpong-128x80-swap-boxes", "pingpong-128x128-boxes"}},
+        {92, 200, 264, KN_F16, {"pingpong-64x32-swap-boxes", "coop-128x48-swap-boxes", "coop-128x64-boxes"}},
+        {270,
+         72,
+         136,
+         KN_BF16,
+         {"coop-128x256-swap-boxes", "lean-pingpong-128x136-swap-boxes", "lean-coop-256x128-boxes"}},
+    };
+    open_portable();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        kn_gen_config c = kn_gen_defaults("expert_mlp_backward");
+        c.batch = rows[i].tokens + 20, c.tokens = rows[i].tokens, c.hidden = rows[i].hidden, c.inner = rows[i].inner;
+        c.dtype = c.out_dtype = rows[i].dtype;
+        c.skip_percent = 20;
+        c.absent &= ~((uint64_t)1 << EXPERT_OUTPUT | (uint64_t)1 << kn_gen_arg(c.op, "gated_output"));
+        kn_gen *want;
+        ck_assert_ok(kn_gen_make(&c, &want));
+        ck_assert_ok(kn_gen_run(want, portable));
+        for (int w = 0; w < 3; w++) {
+            char key[128];
+            snprintf(key, sizeof key, "wgmma:%s:k.n:row_swiglu_backward:%lldx%lldx%lld", kn_dtype_name(c.dtype),
+                     (long long)c.tokens, (long long)c.inner, (long long)c.hidden);
+            write_tuning(key, rows[i].ways[w], NULL, NULL);
+            kiln_context *ctx;
+            kiln_context_options o = {
+                .struct_size = sizeof o, .cache_dir = "off", .tuning = tuning, .sm_limit = w == 1 ? 1 : 0};
+            ck_assert_ok(kiln_context_create(NULL, &o, &ctx));
+            kn_gen *g;
+            ck_assert_ok(kn_gen_make(&c, &g));
+            ck_assert_msg(kn_gen_run(g, ctx) == KN_OK, "%s %s: %s", key, rows[i].ways[w], kn_error_message());
+            for (int out = g->op.n_args - g->op.n_outputs; out < g->op.n_args; out++)
+                if (g->args[out])
+                    ck_assert_msg(
+                        memcmp(g->call.tensor[out].data, want->call.tensor[out].data, g->call.tensor[out].bytes) == 0,
+                        "%s %s: output %d has other bits", key, rows[i].ways[w], out);
+            kn_gen_free(g);
+            ck_assert_ok(kiln_context_destroy(ctx));
+            unlink(tuning);
+        }
+        kn_gen_free(want);
+    }
+    kiln_context_destroy(portable);
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("ops/gemm_frames");
     TCase *t = tcase_create("frames"), *halves = tcase_create("halves");
     tcase_set_timeout(t, 300);
     tcase_set_timeout(halves, 300);
     tcase_add_test(t, consumers_load);
+    tcase_add_test(t, rows_leave_in_boxes);
+    tcase_add_test(t, activations_in_boxes);
+    tcase_add_test(t, a_short_depth_rests);
     tcase_add_test(t, segments_and_several_products);
     tcase_add_test(halves, two_share_a_depth);
     suite_add_tcase(s, t);
