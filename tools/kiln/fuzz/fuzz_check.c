@@ -96,8 +96,9 @@ static bool is_even(const kt_fuzz_memory *m) {
     return !is_small_half(m) && (m->c->values == KT_VALUES_NORMAL || m->c->values == KT_VALUES_POSITIVE);
 }
 
-/* The coarsest rounding on the way to an output, times 4 for several of them (8 in f16, where some numbers are
- * small); and never less than what the library's own rule allows. */
+/* The coarsest rounding on the way to an output, times 4 for several of them (8 in f16, where some numbers are small,
+ * and of ties: a slice of a few tokens is one number over and over, and its four roundings, of 2 u each, add up); and
+ * never less than what the library's own rule allows. */
 static double limit_of(const kt_fuzz_memory *m, int arg) {
     const char *op = m->c->op->name;
     double in = unit_of(m->c->dtype[0]), out = unit_of(m->c->dtype[arg]), fine = 0x1p-20;
@@ -111,7 +112,8 @@ static double limit_of(const kt_fuzz_memory *m, int arg) {
         in = option_is(m, "math", "accurate") ? fine : 0x1p-9;
     else if (product)
         in = 0x1p-15;
-    double coarsest = in > out ? in : out, limit = (is_half(m) ? 8 : 4) * coarsest;
+    bool apart = !is_half(m) && m->c->values != KT_VALUES_TIES;
+    double coarsest = in > out ? in : out, limit = (apart ? 4 : 8) * coarsest;
     return limit > 2e-5 ? limit : 2e-5;
 }
 
