@@ -24,8 +24,7 @@ enum {
     MAX_CHUNKS = 1024,
     CHUNK_PAIRS = 512, /* what one warp of the sort takes at least */
     STEP_PAIRS = 128,
-    SHORT_DOT = 512, /* H below which grad_topk_weights on the input takes no bf16 */
-    SHORT_SUM = 128  /* H below which `fast` takes its first products as `balanced` does */
+    SHORT_SUM = 128 /* H below which `fast` takes its first products as `balanced` does */
 };
 
 /* ---- checks ------------------------------------------------------------------------------------------------------
@@ -93,10 +92,6 @@ static kn_routed_precision choose_precision(const kn_routed *r, int64_t math) {
         /* Intermediate gradients may leave its range: they are fp32, and enter products in bf16 parts. */
         q.act = q.dx = KN_F32;
         q.gradient_split = 2;
-    } else if (r->want_weights && r->on_input && r->hidden < SHORT_DOT) {
-        /* <dx', x> wants more digits than bf16 leaves, as long as its own sum does not average them out. */
-        q.rows = q.act = q.dx = KN_F32;
-        q.forward_split = q.gradient_split = 2;
     } else if (r->in == KN_F32 && math == KILN_MATH_FAST && r->hidden >= SHORT_SUM) {
         q.rows = KN_BF16;
     } else if (r->in == KN_F32) {
@@ -124,20 +119,20 @@ static void set_up(kn_routed *r) {
     r->in = (kn_dtype)p->dtype[KN_ROUTED_HIDDEN];
     r->sorted = kn_routed_has(r, KN_ROUTED_OFFSETS);
     r->on_input = p->option[KN_ROUTED_WEIGHT_ON] == KILN_WEIGHT_ON_INPUT;
-    r->gate_saved = kn_routed_has(r, KN_ROUTED_SAVED_GATE);
-    r->up_saved = kn_routed_has(r, KN_ROUTED_SAVED_UP);
     r->want_hidden = kn_routed_has(r, KN_ROUTED_GRAD_HIDDEN);
     r->want_weights = kn_routed_has(r, KN_ROUTED_GRAD_WEIGHTS);
     r->want_gate = kn_routed_has(r, KN_ROUTED_GRAD_GATE);
     r->want_up = kn_routed_has(r, KN_ROUTED_GRAD_UP);
     r->want_down = kn_routed_has(r, KN_ROUTED_GRAD_DOWN);
-    r->want_dx = r->want_hidden || (r->want_weights && r->on_input);
-    r->want_partial = r->want_weights && !r->on_input;
+    /* The gradient of a weight on the input wants g and u without it; saved ones may have met a weight of 0. */
+    bool bare = r->on_input && r->want_weights;
+    r->gate_saved = !bare && kn_routed_has(r, KN_ROUTED_SAVED_GATE);
+    r->up_saved = !bare && kn_routed_has(r, KN_ROUTED_SAVED_UP);
     r->pairs = r->tokens * r->top_k;
     r->precision = choose_precision(r, p->option[KN_ROUTED_MATH]);
     r->fast = kn_routed_can_be_fast(r);
     r->fast_gradients = r->fast && kn_routed_can_have_fast_gradients(r);
-    r->scaled_dx = r->fast && !r->fast_gradients && r->want_dx && kn_routed_can_scale_dx(r);
+    r->scaled_dx = r->fast && !r->fast_gradients && r->want_hidden && kn_routed_can_scale_dx(r);
     if (r->fast_gradients && r->in == KN_F32) r->precision.rows = KN_BF16; /* TMA does not round */
     if (r->fast && r->in == KN_F32) r->precision.scaled_parts = r->precision.forward_split - 1;
     /* A step of wgmma is 16 deep: the weight gradients of an expert may not begin in the middle of one. */
@@ -159,8 +154,8 @@ static void reserve_sort(kn_routed *r) {
 static void set_floor(const kn_routed *r, kn_program *out) {
     double matrix = (double)r->local * (double)r->inner * (double)r->hidden, size = kn_dtype_size(r->in);
     double rows = (double)r->pairs, products = 2.0 * rows * (double)r->inner * (double)r->hidden;
-    int reads = 1 + (!r->gate_saved || r->want_dx) + (!r->up_saved || r->want_dx);
-    int n_products = 1 + !r->gate_saved + !r->up_saved + 2 * r->want_dx;
+    int reads = 1 + (!r->gate_saved || r->want_hidden) + (!r->up_saved || r->want_hidden);
+    int n_products = 1 + !r->gate_saved + !r->up_saved + 2 * r->want_hidden;
     for (int i = KN_ROUTED_GRAD_GATE; i <= KN_ROUTED_GRAD_DOWN; i++) {
         if (!kn_routed_has(r, i)) continue;
         int touched = kn_routed_accumulates(r, i) ? 2 : 1;
@@ -176,7 +171,7 @@ kn_status kn_routed_experts_plan(const kn_problem *p, const kn_device_facts *fac
     kn_program_builder builder = {.program = out};
     kn_routed r = {.p = p, .facts = facts, .target = target, .b = &builder};
     set_up(&r);
-    bool want_products = r.want_dx || r.want_partial || r.want_gate || r.want_up || r.want_down;
+    bool want_products = r.want_hidden || r.want_weights || r.want_gate || r.want_up || r.want_down;
     if (!want_products) {
         snprintf(out->note, sizeof out->note, "nothing to do");
         return KN_OK;
@@ -190,7 +185,7 @@ kn_status kn_routed_experts_plan(const kn_problem *p, const kn_device_facts *fac
     kn_routed_emit_activation_gradient(&r);
     kn_routed_emit_weight_gradients(&r);
     if (r.scaled_dx) kn_routed_emit_scale(&r);
-    if (r.want_dx) kn_routed_emit_dx(&r);
+    if (r.want_hidden) kn_routed_emit_dx(&r);
     if (r.want_hidden || r.want_weights) kn_routed_emit_combine(&r);
     snprintf(out->note, sizeof out->note, "%lld rows at most, sorted by expert in %lld chunks; products of ragged rows",
              (long long)r.rows, (long long)r.chunks);

@@ -66,8 +66,6 @@ typedef struct kn_routed {
     bool fast;           /* the Hopper kernel of g, u and a: gemm_rs */
     bool fast_gradients; /* those of the gradients, too: gemm_rs, gemm_dw */
     bool scaled_dx;      /* or that of dx alone, from f16 scaled row by row */
-    bool want_dx;        /* the rows' dx: for grad_hidden_states, or for grad_topk_weights on the input */
-    bool want_partial;   /* partial sums of a h */
     kn_routed_precision precision;
     int64_t chunks, chunk_pairs; /* of the sort */
     int64_t partials;            /* partial sums of a row */

@@ -213,9 +213,9 @@ void kn_routed_reserve_products(kn_routed *r) {
     }
     reserve_maps(r);
     r->partials = (r->inner + 15) / 16;
-    if (r->want_partial) /* a sum a row and 16 columns, added up in order at the end */
+    if (r->want_weights) /* a sum a row and 16 columns, added up in order at the end */
         r->at.partials = kn_routed_reserve(r, (uint64_t)r->rows * (uint64_t)r->partials * 4);
-    if (r->want_dx) reserve_dx(r);
+    if (r->want_hidden) reserve_dx(r);
 }
 
 void kn_routed_emit_gate_up(const kn_routed *r) {
@@ -260,11 +260,11 @@ static void add_binding(kn_gemm *g, uint8_t kind, int arg, int dim, int64_t valu
 }
 
 /* g or u: a saved tensor [T, K, I], or rows of the workspace. */
-static void bind_read(const kn_routed *r, kn_gemm *g, int saved, int64_t at) {
-    if (kn_routed_has(r, saved)) {
-        add_binding(g, KN_BIND_TENSOR, saved, 0, 0);
-        add_binding(g, KN_BIND_STRIDE, saved, 0, 0);
-        add_binding(g, KN_BIND_STRIDE, saved, 1, 0);
+static void bind_read(const kn_routed *r, kn_gemm *g, bool saved, int arg, int64_t at) {
+    if (saved) {
+        add_binding(g, KN_BIND_TENSOR, arg, 0, 0);
+        add_binding(g, KN_BIND_STRIDE, arg, 0, 0);
+        add_binding(g, KN_BIND_STRIDE, arg, 1, 0);
     } else {
         add_binding(g, KN_BIND_WORKSPACE, 0, 0, at);
         add_binding(g, KN_BIND_I64, 0, 0, r->inner);
@@ -289,17 +289,17 @@ void kn_routed_emit_activation_gradient(const kn_routed *r) {
     add_value(&g, "READ_VEC", read_vec(r));
     add_name(&g, "ACT_T", kn_dtype_name(q->act));
     add_value(&g, "ACT_SKIP", r->inner);
-    add_value(&g, "WEIGHTED", !r->on_input);
-    add_value(&g, "PARTIAL", r->want_partial);
+    add_name(&g, "WEIGHT_ON", r->on_input ? "input" : "output");
+    add_value(&g, "PARTIAL", r->want_weights);
     add_activation(&g, r->p);
-    bind_read(r, &g, KN_ROUTED_SAVED_GATE, r->at.gate);
-    bind_read(r, &g, KN_ROUTED_SAVED_UP, r->at.up);
+    bind_read(r, &g, r->gate_saved, KN_ROUTED_SAVED_GATE, r->at.gate);
+    bind_read(r, &g, r->up_saved, KN_ROUTED_SAVED_UP, r->at.up);
     add_binding(&g, KN_BIND_I32, 0, 0, r->top_k);
     add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.row_pair);
     add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.row_weight);
     add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.act);
     add_binding(&g, KN_BIND_I64, 0, 0, 3 * r->inner);
-    if (r->want_partial) {
+    if (r->want_weights) {
         add_binding(&g, KN_BIND_WORKSPACE, 0, 0, r->at.partials);
     } else {
         add_binding(&g, KN_BIND_I64, 0, 0, 0);

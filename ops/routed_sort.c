@@ -51,7 +51,7 @@ static void emit_step(const kn_routed *r, int kernel, int step, int64_t ctas) {
     kn_bind_i32(l, (int32_t)r->chunk_pairs);
     kn_bind_i32(l, (int32_t)r->chunks);
     bind_map(r, l, true, r->at.inner_map, r->tile);
-    bind_map(r, l, r->want_dx && r->at.hidden_map != r->at.inner_map, r->at.hidden_map, r->dx_tile);
+    bind_map(r, l, r->want_hidden && r->at.hidden_map != r->at.inner_map, r->at.hidden_map, r->dx_tile);
 }
 
 /* The offsets are made with no pairs too: the weight gradients read them. */
@@ -80,7 +80,6 @@ void kn_routed_emit_gather(const kn_routed *r) {
     kn_params_set_name(params, "SRC_T", kn_dtype_name(r->in));
     kn_params_set_name(params, "DST_T", kn_dtype_name(r->precision.rows));
     kn_params_set(params, "PARTS", 1 + r->precision.scaled_parts);
-    kn_params_set(params, "SCALED", r->on_input);
     kn_params_set(params, "PAD", r->pad);
     kn_params_set(params, "TAIL", r->fast ? r->tail : 0);
     kn_params_set(params, "ACT_COLS", r->fast_gradients ? 3 * r->inner : 0);
@@ -100,8 +99,6 @@ void kn_routed_emit_gather(const kn_routed *r) {
     kn_bind_workspace(l, r->at.dy);
     kn_bind_workspace(l, r->at.dy + r->scaled_skip);
     kn_bind_workspace(l, r->at.dy_scales);
-    kn_bind_tensor(l, KN_ROUTED_WEIGHTS, 0);
-    kn_bind_stride(l, KN_ROUTED_WEIGHTS, 0);
     kn_bind_workspace(l, r->at.pair_row);
     kn_bind_workspace(l, r->at.row_pair);
     kn_bind_workspace(l, r->at.offsets);
@@ -132,7 +129,6 @@ void kn_routed_emit_scale(const kn_routed *r) {
 void kn_routed_emit_combine(const kn_routed *r) {
     int kernel;
     kn_params *params = kn_add_kernel(r->b, "routed_combine.ptxt", &kernel);
-    bool rows = r->want_weights && r->on_input;
     kn_dtype out = r->want_hidden ? (kn_dtype)r->p->dtype[KN_ROUTED_GRAD_HIDDEN] : KN_F32;
     kn_params_set(params, "H", r->hidden);
     kn_params_set(params, "TOP_K", r->top_k);
@@ -142,27 +138,19 @@ void kn_routed_emit_combine(const kn_routed *r) {
     kn_params_set_name(params, "OUT_T", kn_dtype_name(out));
     kn_params_set(params, "OUT_VEC", r->want_hidden ? row_vec(r, KN_ROUTED_GRAD_HIDDEN) : 1);
     kn_params_set(params, "ACCUMULATE", r->want_hidden && kn_routed_accumulates(r, KN_ROUTED_GRAD_HIDDEN));
-    kn_params_set(params, "WEIGHTED", r->on_input);
-    kn_params_set_name(params, "DOT", rows ? "rows" : (r->want_weights ? "partials" : "none"));
-    kn_params_set(params, "PARTIALS", r->want_partial ? r->partials : 0);
-    kn_params_set_name(params, "X_T", kn_dtype_name(r->in));
-    kn_params_set(params, "X_VEC", rows ? row_vec(r, KN_ROUTED_HIDDEN) : 1);
+    kn_params_set(params, "PARTIALS", r->want_weights ? r->partials : 0);
     kn_params_set(params, "ACCUMULATE_SLOTS", r->want_weights && kn_routed_accumulates(r, KN_ROUTED_GRAD_WEIGHTS));
     bool dependent = set_dependent(r, params);
     kn_launch_spec *l = kn_add_launch(r->b, kernel, (uint32_t)r->tokens, 1, 1);
     l->dependent = dependent;
-    if (r->want_dx) {
+    if (r->want_hidden) {
         kn_bind_workspace(l, r->at.dx);
     } else {
         kn_bind_i64(l, 0);
     }
     kn_bind_tensor(l, KN_ROUTED_GRAD_HIDDEN, 0);
     kn_bind_stride(l, KN_ROUTED_GRAD_HIDDEN, 0);
-    kn_bind_tensor(l, KN_ROUTED_WEIGHTS, 0);
-    kn_bind_stride(l, KN_ROUTED_WEIGHTS, 0);
-    kn_bind_tensor(l, KN_ROUTED_HIDDEN, 0);
-    kn_bind_stride(l, KN_ROUTED_HIDDEN, 0);
-    if (r->want_partial) {
+    if (r->want_weights) {
         kn_bind_workspace(l, r->at.partials);
     } else {
         kn_bind_i64(l, 0);

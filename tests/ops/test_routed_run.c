@@ -392,6 +392,29 @@ START_TEST(infinity_stays_infinity) {
 }
 END_TEST
 
+/* One number of 64 is 256 times as large: errors do not average out, and sigmoid'(g) of a large g magnifies those of g.
+ * A weight on the input must not be rounded into the row that it scales. */
+START_TEST(outliers_with_the_weight_on_the_input) {
+    static const int inputs[] = {GRAD_OUTPUT, HIDDEN, GATE, UP, DOWN};
+    open_both();
+    for (int i = 0; i < 6; i++) {
+        kn_gen_config c = routed_config(70 + i, 64 + 8 * i, 72, 1 + i % 3, 1);
+        c.dtype = c.out_dtype = KN_BF16;
+        c.options.routed.weight_on = KILN_WEIGHT_ON_INPUT;
+        if (i & 1) c.absent |= bit(OUT_WEIGHTS);
+        kn_gen *g;
+        ck_assert_ok(kn_gen_make(&c, &g));
+        for (int k = 0; k < 5; k++) {
+            for (int64_t e = 0; e < kn_gen_elements(g, inputs[k]); e++)
+                if (draw(64) == 0) kn_gen_put(g, inputs[k], e, 256 * kn_gen_get(g, inputs[k], e));
+        }
+        run_and_check(g, i < 4 ? fast : portable, "outliers");
+        kn_gen_free(g);
+    }
+    close_both();
+}
+END_TEST
+
 /* Sums of H terms are long enough for bf16 in <dx', x>: the Hopper kernels with the weight on the input. */
 START_TEST(weight_on_the_input_of_wide_rows) {
     open_both();
@@ -526,6 +549,7 @@ int main(void) {
     tcase_add_test(t, bad_ids_are_skipped_and_counted);
     tcase_add_test(t, nan_stays_where_it_belongs);
     tcase_add_test(t, infinity_stays_infinity);
+    tcase_add_test(t, outliers_with_the_weight_on_the_input);
     tcase_add_test(t, weight_on_the_input_of_wide_rows);
     tcase_add_test(t, scales_follow_the_numbers);
     tcase_add_test(t, fused_and_interleaved_weights);
