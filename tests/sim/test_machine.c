@@ -311,7 +311,8 @@ END_TEST
 #define COPY_END "ld.shared.v4.u32 {%r4, %r5, %r6, %r7}, [%r2]; st.global.v4.u32 [%rd3], {%r4, %r5, %r6, %r7}; ret;"
 
 START_TEST(async_copies) {
-    uint32_t in[128], out[128];
+    uint32_t words[384], *in = words, *out = words + 256; /* what lies behind `in` is no buffer */
+    enum { BYTES = 128 * sizeof in[0] };
     for (uint32_t k = 0; k < 128; k++) in[k] = k + 1;
     static const struct {
         const char *ptx, *fault;
@@ -336,10 +337,10 @@ START_TEST(async_copies) {
     };
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         for (uint64_t seed = 0; seed < 12; seed++) {
-            memset(out, 0, sizeof out);
+            memset(out, 0, BYTES);
             kn_simtest t = {.ptx = cases[k].ptx,
                             .seed = seed,
-                            .buffer = {{"in", in, sizeof in, false, false}, {"out", out, sizeof out, true, true}}};
+                            .buffer = {{"in", in, BYTES, false, false}, {"out", out, BYTES, true, true}}};
             if (cases[k].fault) {
                 ck_assert_fails(kn_simtest_run(&t), KN_E_SIM, cases[k].fault);
                 continue;
