@@ -1,6 +1,6 @@
 /* The mutation test on Kiln's own kernels: operations run on the simulator through the public interface; each kernel of
- * the row's template (mutate_rows.def) is mutated, instruction by instruction, on the memory that it was first launched
- * with. Survivors must stand in tests/data/sim/harmless_mutants.txt, with the reason. */
+ * the row's template (mutate_rows.def) is mutated, instruction by instruction, on the memory that it was first (or with
+ * LAUNCH later) launched with. Survivors must stand in tests/data/sim/harmless_mutants.txt, with the reason. */
 #include "jit/backend.h"
 #include "jit/expand.h"
 #include "mutate_list.h"
@@ -37,6 +37,9 @@ static const char *chosen[2];
 /* Tensors whose elements grow a thousandfold along each of the last two axes behind a third and behind five sixths. */
 static const char *grown[3];
 #define GROW(a, b, c) (grown[0] = (a), grown[1] = (b), grown[2] = (c))
+/* Of a kernel that takes several steps: which of its launches, from 0. */
+static uint32_t wanted_launch;
+#define LAUNCH(n) (wanted_launch = (n))
 #define KN_ROW(template, name, tier, op, ...)                                                                          \
     static void set_##template##_##name(kn_gen_config *c, kiln_context_options *o) {                                   \
         (void)o;                                                                                                       \
@@ -61,7 +64,7 @@ static struct {
         char template_name[64];
         size_t len;
         kn_kernel_meta meta;
-        bool done;
+        uint32_t launches;
     } loaded[MODULES];
     uint32_t n, kernels, sites, mutants, caught, wrong;
     harmless_list list;
@@ -232,9 +235,8 @@ static void line_map(kn_backend *b, kn_module *m, const char *map) {
 static kn_status launch(kn_backend *b, const kn_launch_args *a) {
     uint32_t k = find(a->module);
     ck_assert_ptr_nonnull(all.loaded[k].map);
-    if (all.loaded[k].done || strcmp(all.loaded[k].template_name, all.row->template_name) != 0)
+    if (all.loaded[k].launches++ != wanted_launch || strcmp(all.loaded[k].template_name, all.row->template_name) != 0)
         return all.ops->launch(b, a);
-    all.loaded[k].done = true;
     repeat r;
     kn_mutate_report m;
     begin_repeat(&r, a, &all.loaded[k].meta);
