@@ -82,6 +82,7 @@ typedef struct mlp {
     bool grads;              /* dg and du are wanted */
     bool dots;               /* r is the sum of da's partial sums, for there is no expert_output */
     bool r_by_rows;          /* r goes to the workspace first */
+    bool dx_fills;           /* dx, and not gather, makes the rows of the other tokens zeros */
     int64_t strips;          /* partial sums a row */
     /* Workspace. */
     int64_t d;       /* [T,H] w * dy: left side of grad_w2, and of da unless dots */
@@ -135,6 +136,11 @@ static void decide(mlp *m, const kn_problem *p) {
     m->flag = m->screen_x || m->screen_h ? kn_add_workspace(m->builder, 4) : ABSENT;
     m->r_parts = rows_of(m, m->dots || m->r_by_rows, m->strips, KN_F32);
     m->dx = rows_of(m, m->repeated && m->hidden_out, m->hidden, KN_F32);
+}
+
+/* Rows of grad_hidden_states that no id names are zeros. */
+static bool needs_zeros(const mlp *m) {
+    return m->hidden_out && !m->repeated && !accumulates(m, OUT_HIDDEN);
 }
 
 /* Rows of these tensors, and of what Kiln makes beside them, can be taken 16 bytes at a time. */
@@ -224,7 +230,7 @@ static void emit_gather(const mlp *m, bool first) {
     static const int gated[] = {GATED_OUTPUT};
     bool r = m->routing_out && (first ? !m->dots : m->dots);
     bool fill_r = r && !m->repeated && !accumulates(m, OUT_ROUTING);
-    bool fill_hidden = first && m->hidden_out && !m->repeated && !accumulates(m, OUT_HIDDEN);
+    bool fill_hidden = first && needs_zeros(m) && !m->dx_fills;
     int64_t blocks = row_blocks(m);
     if (fill_r || fill_hidden) blocks += (m->batch + fill_rows(m) - 1) / fill_rows(m);
     int kernel;
@@ -448,7 +454,7 @@ static void emit_dw(const mlp *m) {
     }
 }
 
-static void emit_dx(const mlp *m) {
+static kn_gemm hidden_gradient(const mlp *m) {
     kn_gemm g = {.symbol = "expert_mlp_dx",
                  .m = m->tokens,
                  .n = m->hidden,
@@ -463,18 +469,24 @@ static void emit_dx(const mlp *m) {
         g.d.dtype = KN_F32;
         g.d.align_log2 = m->hidden % 4 == 0 ? 4 : 2;
         g.epilogue = "store";
-    } else {
-        g.epilogue = "scatter_rows";
-        g.epi_align_log2 = m->p->align_log2[OUT_HIDDEN];
-        g.accumulate = accumulates(m, OUT_HIDDEN);
-        epi_name(&g, "D_T", kn_dtype_name((kn_dtype)m->p->dtype[OUT_HIDDEN]));
-        epi_value(&g, "ACCUMULATE", g.accumulate);
-        epi_name(&g, "ID_T", id_type(m));
-        epi_bind(&g, tensor(OUT_HIDDEN));
-        epi_bind(&g, stride(OUT_HIDDEN));
-        epi_bind(&g, tensor(TOKEN_INDICES));
-        epi_bind(&g, number(m->batch));
+        return g;
     }
+    g.epilogue = "scatter_rows";
+    g.epi_align_log2 = m->p->align_log2[OUT_HIDDEN];
+    g.accumulate = accumulates(m, OUT_HIDDEN);
+    epi_name(&g, "D_T", kn_dtype_name((kn_dtype)m->p->dtype[OUT_HIDDEN]));
+    epi_value(&g, "ACCUMULATE", g.accumulate);
+    epi_name(&g, "ID_T", id_type(m));
+    epi_value(&g, "FILL", m->dx_fills);
+    epi_bind(&g, tensor(OUT_HIDDEN));
+    epi_bind(&g, stride(OUT_HIDDEN));
+    epi_bind(&g, tensor(TOKEN_INDICES));
+    epi_bind(&g, number(m->batch));
+    return g;
+}
+
+static void emit_dx(const mlp *m) {
+    kn_gemm g = hidden_gradient(m);
     kn_gemm_emit(m->builder, &g, m->p, m->facts, m->target);
 }
 
@@ -504,6 +516,10 @@ kn_status kn_expert_mlp_plan(const kn_problem *p, const kn_device_facts *facts, 
     if (!m.grads && !m.routing_out && !m.w2_out) {
         snprintf(out->note, sizeof out->note, "nothing to do");
         return KN_OK;
+    }
+    if (needs_zeros(&m)) {
+        kn_gemm dx = hidden_gradient(&m);
+        m.dx_fills = kn_gemm_may_fill(&dx, p, target);
     }
     emit_gather(&m, true);
     emit_da(&m);

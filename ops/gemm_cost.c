@@ -16,17 +16,19 @@ enum {
 static const double FIRST_TILE = 3000;
 static const double EPILOGUE = 300, EPILOGUE_128X128 = 1000; /* of any tile, and in proportion to its size */
 static const double ACTIVATION_128X128 = 5000;               /* with the derivative of an activation */
-static const double BOXED = 0.4;                             /* of that, where TMA moves what lies in shared memory */
-static const double TURN = 700, LEAN_TURN = 1400;            /* between a tile and the next of the other consumer */
-static const double RESIDENT_TURN = 200;
-static const double DRAIN = 400;          /* consumers that share tiles do not overlap them */
-static const double COOP = 1.03;          /* consumers that share a tile wait for each other */
-static const double L2_BYTES = 62;        /* a clock, of one multiprocessor, neighbours reading the same tiles */
-static const double HBM_BYTES = 2300;     /* a clock, of the device */
-static const double OUTSIDE_ROW = 3.8;    /* a row of a K-major box that lies outside of its matrix */
-static const double OVERLAP = 0.05;       /* of the shorter of computing and moving, which the longer does not hide */
-static const double REREAD = 0.4;         /* of a large operand, for each further tile that shares it, up to three */
-static const double LARGE_OPERAND = 32e6; /* bytes that the L2 does not keep */
+static const double BOXED[2] = {0.9, 0.4}; /* of these two, where TMA moves what lies in shared memory */
+/* Between a tile and the next of the other consumer: with a producer and without, each without boxes and with. */
+static const double TURN[2][2] = {{700, 400}, {2000, 900}};
+static const double FEW_STAGES = 1.17;  /* times the products of a lean frame with less than five k blocks in flight */
+static const double DRAIN = 400;        /* consumers that share tiles do not overlap them */
+static const double COOP = 1.03;        /* consumers that share a tile wait for each other */
+static const double L2_BYTES = 62;      /* a clock, of one multiprocessor, neighbours reading the same tiles */
+static const double HBM_BYTES = 2300;   /* a clock, of the device */
+static const double CTA_HBM_BYTES = 28; /* of which one multiprocessor gets no more than this */
+static const double OUTSIDE_ROW = 3.8;  /* a row of a K-major box that lies outside of its matrix */
+static const double OVERLAP = 0.05;     /* of the shorter of computing and moving, which the longer does not hide */
+static const double REREAD = 0.4;       /* of a large operand, for each further tile that shares it, up to three */
+static const double LARGE_OPERAND = 32e6;                     /* bytes that the L2 does not keep */
 static const double EXCHANGE = 1200, EXCHANGE_128X128 = 1600; /* of sums within a cluster of two */
 
 static const double CROWDED = 4000; /* when clusters take more than nine in ten multiprocessors */
@@ -45,6 +47,9 @@ enum { MAX_SLICES = 64, DEEP = 16, PRODUCER_ACCUMULATORS = 128, LEAN_MORE = 64, 
 enum { FEW_TOKENS = 256, MANY_TOKENS = 4096 }; /* of generic kernels */
 /* Products that are hardly faster in parts are left whole. */
 static const double WORTH_IT = 0.97;
+
+/* An H200, by which is decided what must not differ from machine to machine. */
+static const kn_device_facts reference = {.multiprocessors = 132, .smem_per_block = 232448};
 
 static int64_t k_blocks(const kn_gemm *g) {
     int64_t n = 0;
@@ -98,12 +103,44 @@ static int most_accumulators(const kn_gemm_candidate *c, const kn_gemm *g, int n
     return rows_of_256 || columns_added ? PRODUCER_ACCUMULATORS - 8 : PRODUCER_ACCUMULATORS;
 }
 
-/* The template walks down strips of at least two tiles, and knows the depth. */
 static bool may_rest(const kn_gemm_candidate *c, const kn_gemm *const *g, int n) {
     if (c->coop || c->lean || c->swap || c->parts != 1 || !c->boxes) return false;
     for (int i = 0; i < n; i++)
-        if (g[i]->n_segments != 1 || g[i]->m <= kn_gemm_sm90_tile_rows(c)) return false;
+        if (g[i]->n_segments != 1) return false;
     return true;
+}
+
+enum { MAX_WALK = 40 };
+static const double NEXT_WALK = 0.5; /* tiles of time until B rests */
+
+int64_t kn_gemm_sm90_walks(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, int walk) {
+    int64_t walks = 0, rows = kn_gemm_sm90_tile_rows(c);
+    for (int i = 0; i < n && walk; i++)
+        walks += kn_ceil_div(kn_ceil_div(g[i]->m, rows), walk) * kn_ceil_div(g[i]->n, c->bn);
+    return walks;
+}
+
+/* Tiles of the CTA that has the most of them, and what its walks cost beside. */
+static double walk_rounds(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, int walk, double sms) {
+    return (double)kn_ceil_div(kn_gemm_sm90_walks(c, g, n, walk), (int64_t)sms) * (walk + NEXT_WALK);
+}
+
+int kn_gemm_sm90_walk(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, double sms) {
+    int64_t rows = kn_gemm_sm90_tile_rows(c);
+    int best = 0;
+    double least = 0;
+    for (int walk = 2; walk <= MAX_WALK; walk++) {
+        bool possible = true;
+        for (int i = 0; i < n; i++) {
+            int64_t tiles = kn_ceil_div(g[i]->m, rows);
+            possible = possible && tiles >= 2 && (tiles < walk || tiles % walk != 1);
+        }
+        double rounds = walk_rounds(c, g, n, walk, sms);
+        if (!possible || (best && rounds >= least)) continue;
+        least = rounds;
+        best = walk;
+    }
+    return best;
 }
 
 /* Why the kernel cannot make the products this way; NULL: it can. */
@@ -113,7 +150,8 @@ static const char *refusal(const kn_gemm_candidate *c, const kn_gemm *const *g, 
         return "an operand that is not contiguous along k is read 64 columns at a time";
     if (c->swap && n > 1) return "several products in a launch are not swapped";
     if (c->parts > 1 && (!c->coop || c->lean)) return "CTAs that share a depth add up halves of a shared tile";
-    if (c->resident && !may_rest(c, g, n)) return "B rests where a short depth is known";
+    if (c->resident && (!may_rest(c, g, n) || !kn_gemm_sm90_walk(c, g, n, reference.multiprocessors)))
+        return "B rests where a short depth is known, for two tiles at least";
     if (c->boxes && !kn_gemm_sm90_takes_boxes(c, g[0])) return "boxes hold rows of 16-bit numbers";
     if (c->mb * c->bn / 2 > most_accumulators(c, g[0], n))
         return "the epilogue needs the registers of so many accumulators";
@@ -150,6 +188,13 @@ static int columns_loaded(const kn_gemm_candidate *c) {
     return c->resident ? 0 : c->bn;
 }
 
+/* k blocks of a tile; of the last one what is multiplied, where the kernel knows that. */
+static double depth(const kn_gemm_candidate *c, const kn_gemm *g) {
+    bool tail =
+        g->n_segments == 1 && c->parts == 1 && !g->segment[0].a.depth_contiguous && !g->segment[0].b.depth_contiguous;
+    return tail ? (double)kn_ceil_div(g->segment[0].k, 16) / 4 : (double)k_blocks(g);
+}
+
 /* Clocks in which the L2 delivers a k block in the tiles that set the pace: those over the edge of a K-major operand,
  * in short launches. `block`: what a whole tile takes. */
 static double feed_clocks(const kn_gemm_candidate *c, const kn_gemm *g, double waves, double block) {
@@ -169,9 +214,10 @@ static double feed_clocks(const kn_gemm_candidate *c, const kn_gemm *g, double w
     return worst;
 }
 
-/* A tile of all products' average, in clocks of the tensor core and of the L2, and the bytes that all move. */
+/* A tile of all products' average, in clocks of the tensor core, of the L2 for what it reads and for what it writes,
+ * and the bytes that all move. */
 typedef struct work {
-    double tensor, feed, tile, bytes;
+    double tensor, feed, tile, out, bytes;
 } work;
 
 static work work_of(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, double tiles, double waves) {
@@ -182,12 +228,14 @@ static work work_of(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, 
         int64_t tiles_m = kn_ceil_div(g[i]->m, c->swap ? c->bn : kn_gemm_sm90_tile_rows(c));
         int64_t tiles_n = kn_ceil_div(g[i]->n, c->swap ? kn_gemm_sm90_tile_rows(c) : c->bn);
         double feed = feed_clocks(c, g[i], waves, tensor > inside ? tensor : inside);
-        double blocks = (double)kn_gemm_sm90_tiles(c, g[i]) / tiles * (double)k_blocks(g[i]);
+        double blocks = (double)kn_gemm_sm90_tiles(c, g[i]) / tiles * depth(c, g[i]);
         w.tensor += blocks * tensor;
         w.feed += blocks * feed;
         w.tile += blocks * (tensor > feed ? tensor : feed);
         w.bytes += operand_bytes(g[i], g[i]->m, tiles_n) + operand_bytes(g[i], g[i]->n, tiles_m);
-        w.bytes += output_bytes(g[i]) * (double)g[i]->m * (double)g[i]->n;
+        double out = output_bytes(g[i]) * (double)g[i]->m * (double)g[i]->n;
+        w.out += out / tiles / L2_BYTES;
+        w.bytes += out;
     }
     return w;
 }
@@ -197,17 +245,23 @@ kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const 
     for (int i = 0; i < n; i++) tiles += (double)kn_gemm_sm90_tiles(c, g[i]);
     int64_t at_once = sms >= parts ? (int64_t)sms / c->parts : 1;
     double waves = (double)kn_ceil_div((int64_t)tiles, at_once);
+    if (c->resident) waves = walk_rounds(c, g, n, kn_gemm_sm90_walk(c, g, n, sms), sms);
     work w = work_of(c, g, n, tiles, waves);
     w.tensor /= parts, w.feed /= parts, w.tile /= parts;
-    double size_cost = strcmp(g[0]->epilogue, "row_swiglu_backward") == 0 ? ACTIVATION_128X128 : EPILOGUE_128X128;
-    if (c->boxes) size_cost *= BOXED;
+    bool activation = strcmp(g[0]->epilogue, "row_swiglu_backward") == 0;
+    double size_cost = activation ? ACTIVATION_128X128 : EPILOGUE_128X128;
+    if (c->boxes) size_cost *= BOXED[activation];
     double epilogue = EPILOGUE + size_cost * tile_size;
     if (c->parts > 1) epilogue = EPILOGUE + EXCHANGE + (size_cost / 2 + EXCHANGE_128X128) * tile_size;
     /* Ping-pong hides all epilogues but the last, unless they are longer than a tile's products. */
-    double turn = c->lean ? LEAN_TURN : c->resident ? RESIDENT_TURN : TURN;
-    double between = c->coop ? w.tile + epilogue + DRAIN : (w.tile + turn > epilogue ? w.tile + turn : epilogue);
+    double turn = TURN[c->lean][c->boxes];
+    if (c->lean && kn_gemm_sm90_stages(c, g[0], &reference) < 5 && !c->coop) w.tile *= FEW_STAGES;
+    double next = w.tile > w.feed + w.out ? w.tile : w.feed + w.out;
+    double between = c->coop ? w.tile + epilogue + DRAIN : next + turn > epilogue ? next + turn : epilogue;
     double crowded = c->parts > 1 && tiles > 0.92 * (double)at_once ? CROWDED : 0;
-    double compute = (waves - 1) * between + w.tile + epilogue, memory = w.bytes / HBM_BYTES;
+    double compute = (waves - 1) * between + w.tile + epilogue;
+    double at_work = (tiles < (double)at_once ? tiles : (double)at_once) * parts * CTA_HBM_BYTES;
+    double memory = w.bytes / (at_work < HBM_BYTES ? at_work : HBM_BYTES);
     double longer = compute > memory ? compute : memory, shorter = compute > memory ? memory : compute;
     return (kn_gemm_cost){.tiles = tiles,
                           .waves = waves,
@@ -296,9 +350,6 @@ static kn_gemm_candidate choose(const kn_gemm *const *g, int n, const kn_device_
 kn_gemm_candidate kn_gemm_sm90_choose(const kn_gemm *const *g, int n, const kn_device_facts *facts) {
     return choose(g, n, facts, n == 1 ? kn_gemm_depth_parts(g[0]) : 1, false);
 }
-
-/* An H200, by which is decided what must not differ from machine to machine. */
-static const kn_device_facts reference = {.multiprocessors = 132, .smem_per_block = 232448};
 
 static bool may_have_parts(const kn_gemm *g) {
     const kn_gemm_operand *a = &g->segment[0].a, *b = &g->segment[0].b;

@@ -29,6 +29,11 @@ static inline int kn_gemm_sm90_tile_rows(const kn_gemm_candidate *c) {
 int kn_gemm_sm90_rows_loaded(const kn_gemm_candidate *c, const kn_gemm *g);
 /** Whether TMA may move what the epilogue reads and stores: 16-bit rows, in boxes of 64 columns. */
 bool kn_gemm_sm90_takes_boxes(const kn_gemm_candidate *c, const kn_gemm *g);
+/** Tiles of a walk below each other, where B rests: as many as share the work well; no walk has a single tile. 0:
+ * impossible. */
+int kn_gemm_sm90_walk(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, double sms);
+/** Walks of so many tiles in all products. */
+int64_t kn_gemm_sm90_walks(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, int walk);
 /** How many of its boxes a warp that stores has under way. */
 int kn_gemm_sm90_slots(const kn_gemm_candidate *c);
 /** k blocks in flight. */

@@ -151,7 +151,7 @@ static void fill_params(kn_params *params, const kn_gemm_candidate *c, const kn_
     kn_params_set(params, "SPLIT", c->parts);
     kn_params_set(params, "BOXES", c->boxes);
     if (c->boxes) kn_params_set(params, "SLOTS", kn_gemm_sm90_slots(c));
-    kn_params_set(params, "RESIDENT", c->resident);
+    if (c->resident) kn_params_set(params, "WALK", kn_gemm_sm90_walk(c, g, n, facts->multiprocessors));
     kn_params_set(params, "RASTER", 8);
     kn_gemm_epilogue_params(g[0], params);
 }
@@ -220,6 +220,7 @@ void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, co
     if (p->sm_limit && p->sm_limit < sms) sms = p->sm_limit;
     int64_t tiles = 0;
     for (int i = 0; i < n; i++) tiles += kn_gemm_sm90_tiles(&c, g[i]);
+    if (c.resident) tiles = kn_gemm_sm90_walks(&c, g, n, kn_gemm_sm90_walk(&c, g, n, facts->multiprocessors));
     if (tiles > INT_MAX) {
         b->status = kn_fail(KN_E_SHAPE, "a product of %lld x %lld has %lld tiles; at most 2^31", (long long)g[0]->m,
                             (long long)g[0]->n, (long long)tiles);
