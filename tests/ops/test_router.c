@@ -140,15 +140,14 @@ static void uses(const kn_program *program, const char *const *names) {
     }
 }
 
-START_TEST(one_launch_for_few_tokens_then_two) {
-    static const char *const one[] = {"router_fused.ptxt", NULL};
+START_TEST(two_launches_whatever_the_tokens) {
     static const char *const two[] = {"router_dlogits.ptxt", "router_fused.ptxt", NULL};
     for (int64_t t = 96; t <= 65536; t *= 2) {
         kn_problem p = problem(t, 2048, 128, 8, BENCHMARK, KN_BF16);
         kn_program *program = plan(&p, "sm_90a");
-        uses(program, t <= 192 ? one : two);
+        uses(program, two);
         for (uint32_t i = 0; i < program->n_launches; i++) ck_assert(program->launch[i].dependent);
-        ck_assert_uint_eq(program->workspace_bytes > 0, t > 192);
+        ck_assert_int_eq(param(program, 1, "COLUMNS"), t <= 4096 ? 64 : 128);
         kn_free(program);
     }
 }
@@ -186,7 +185,7 @@ START_TEST(other_outputs_add_no_launch) {
         for (int i = 0; i < 6; i++) {
             kn_problem p = problem(t, sizes[i][0], sizes[i][1], sizes[i][2], bit(TOKEN_MASK), KN_BF16);
             kn_program *program = plan(&p, "sm_90a");
-            ck_assert_uint_eq(program->n_launches, t == 50 ? 1 : 2);
+            ck_assert_uint_eq(program->n_launches, 2);
             kn_free(program);
         }
     }
@@ -200,16 +199,17 @@ START_TEST(a_tuning_file_chooses_the_plan) {
         uint32_t launches;
         int64_t columns; /* 0: the file is refused */
         const char *why;
-    } ways[] = {{"formed", 1, 72, NULL},
+    } ways[] = {{"made-64", 1, 64, NULL},
+                {"made-128", 2, 128, NULL},
                 {"streamed-64", 2, 64, NULL},
                 {"streamed-128", 2, 128, NULL},
-                {"streamed", 0, 0, "wanted formed, streamed-64 or streamed-128"}};
-    for (int i = 0; i < 8; i++) {
+                {"streamed", 0, 0, "wanted streamed-64, streamed-128, made-64 or made-128"}};
+    for (int i = 0; i < 10; i++) {
         char path[] = "/tmp/kiln-router-XXXXXX";
         int fd = mkstemp(path);
         ck_assert_int_ge(fd, 0);
-        int64_t k = i < 4 ? 8 : 64;
-        dprintf(fd, "kiln-tuning 1\ngpu H200\nproduct router:1024x2048x128x%d %s\n", (int)k, ways[i % 4].way);
+        int64_t k = i < 5 ? 8 : 64;
+        dprintf(fd, "kiln-tuning 1\ngpu H200\nproduct router:1024x2048x128x%d %s\n", (int)k, ways[i % 5].way);
         close(fd);
         kn_tuning *tuning;
         ck_assert_ok(kn_tuning_read(path, "H200", &tuning));
@@ -222,14 +222,14 @@ START_TEST(a_tuning_file_chooses_the_plan) {
         ck_assert_ok(kn_target_by_name("sm_90a", &target));
         ck_assert_ok(KN_NEW(&out, 1, "program"));
         kn_status st = kn_router_plan(&p, &facts, target, out);
-        if (ways[i % 4].columns == 0) {
-            ck_assert_fails(st, KN_E_FORMAT, ways[i % 4].why);
-        } else if (i == 4) {
+        if (ways[i % 5].columns == 0) {
+            ck_assert_fails(st, KN_E_FORMAT, ways[i % 5].why);
+        } else if (i == 5 || i == 6) {
             ck_assert_fails(st, KN_E_FORMAT, "too many slots");
         } else {
             ck_assert_ok(st);
-            ck_assert_uint_eq(out->n_launches, ways[i % 4].launches);
-            ck_assert_int_eq(param(out, (int)out->n_kernels - 1, "COLUMNS"), ways[i % 4].columns);
+            ck_assert_uint_eq(out->n_launches, ways[i % 5].launches);
+            ck_assert_int_eq(param(out, i % 5 < 2 ? 0 : 1, "COLUMNS"), ways[i % 5].columns);
         }
         p.generic = 1; /* serves other token counts, too */
         kn_free(out);
@@ -365,7 +365,7 @@ END_TEST
 
 /* The kernel that forms dz has its threads' registers shared out by the planner: whatever it must compute, none spills.
  */
-START_TEST(formed_kernels_do_not_spill) {
+START_TEST(kernels_that_form_dz_do_not_spill) {
     static const int64_t experts[] = {8, 24, 64, 72, 128, 136, 192, 256}, hidden[] = {64, 72, 640, 2048, 4096, 7168};
     static const kn_dtype types[] = {KN_BF16, KN_F16};
     const kn_assembler_id *assembler;
@@ -374,7 +374,7 @@ START_TEST(formed_kernels_do_not_spill) {
     for (int i = 0; i < (getenv("KN_LONG") ? 400 : 8); i++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         uint32_t r = (uint32_t)(random >> 32);
-        int64_t e = experts[r % 8], k = (r >> 3) % 3 == 0 ? 2 * (e <= 128 ? 8 : 16) : (r >> 3) % 3 == 1 ? 8 : 1;
+        int64_t e = experts[r % 8], k = (r >> 3) % 3 == 0 ? 4 * (e <= 128 ? 8 : 16) : (r >> 3) % 3 == 1 ? 8 : 1;
         int score = (int)(r >> 6 & 3);
         uint64_t absent = (uint64_t)(r >> 8) & (OPTIONAL | OUTPUTS) & ~bit(OUT_WEIGHT);
         absent |= bit(TOKEN_MASK) | (r >> 28 & 1 ? bit(AUX_ROW) : 0);
@@ -388,7 +388,7 @@ START_TEST(formed_kernels_do_not_spill) {
         for (int a = 0; a < N_ARGS; a++)
             p.align_log2[a] = (uint8_t)(a != HIDDEN && a != GATE_WEIGHT && r >> 27 & 1 ? 1 : 7);
         kn_program *program = plan(&p, "sm_90a");
-        ck_assert_uint_eq(program->n_launches, 1);
+        ck_assert_uint_le(program->n_launches, 2);
         assemble_all(program, "sm_90a", true);
         kn_free(program);
     }
@@ -402,7 +402,7 @@ int main(void) {
     tcase_add_test(t, sizes_are_checked);
     tcase_add_test(t, losses_need_their_inputs);
     tcase_add_test(t, numbers_must_be_floats);
-    tcase_add_test(t, one_launch_for_few_tokens_then_two);
+    tcase_add_test(t, two_launches_whatever_the_tokens);
     tcase_add_test(t, what_does_not_fit_takes_products_of_its_own);
     tcase_add_test(t, other_outputs_add_no_launch);
     tcase_add_test(t, a_tuning_file_chooses_the_plan);
@@ -410,7 +410,7 @@ int main(void) {
     tcase_add_test(t, generic_kernels_do_not_know_the_tokens);
     tcase_add_test(t, nothing_wanted_is_no_launch);
     tcase_add_test(t, every_kind_of_kernel_assembles);
-    tcase_add_test(t, formed_kernels_do_not_spill);
+    tcase_add_test(t, kernels_that_form_dz_do_not_spill);
     suite_add_tcase(s, t);
     return kn_run_suite(s);
 }
