@@ -14,7 +14,8 @@ enum {
     UP_WEIGHTS,
     DOWN_WEIGHTS,
     SAVED_GATE,
-    SAVED_UP
+    SAVED_UP,
+    GRAD_TOPK_WEIGHTS = SAVED_UP + 2
 };
 enum { OUT_HIDDEN, OUT_TOPK_WEIGHTS, OUT_GATE, OUT_UP, OUT_DOWN };
 
@@ -93,11 +94,13 @@ static kn_status gather(const experts *p, kn_arena *arena, const kn_tensor *from
     return KN_OK;
 }
 
-/* Rows of a saved [T, K, I] (or [M, I]) tensor, or x * w^T where it is absent. */
+/* Rows of a saved [T, K, I] (or [M, I]) tensor, or x * w^T where it is absent, or is not read: the gradient of a weight
+ * on the input wants g and u without it. */
 static kn_status gate_or_up(const experts *p, kn_arena *arena, const kn_tensor *saved, const kn_ref *w, const group *g,
                             kn_ref *out) {
     KN_TRY(kn_ref_zero(arena, g->n, p->inner, out));
-    if (!kn_ref_present(saved)) return kn_ref_product(&g->x, false, w, true, out);
+    bool bare = weight_on_input(p) && kn_ref_present(&p->t[GRAD_TOPK_WEIGHTS]);
+    if (bare || !kn_ref_present(saved)) return kn_ref_product(&g->x, false, w, true, out);
     for (int64_t i = 0; i < g->n; i++) {
         int64_t t = g->slot[i] / p->k, k = g->slot[i] % p->k;
         int64_t row = t * saved->stride[0] + (saved->ndim > 2 ? k * saved->stride[1] : 0);

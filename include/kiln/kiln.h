@@ -305,8 +305,9 @@ KILN_API int32_t kiln_moe_layer_backward(kiln_context *ctx, const DLTensor *grad
                                          const kiln_moe_layer_backward_options *options, void *stream);
 
 /* ---- routed_experts_backward -------------------------------------------------------------------------------------
- * All routed experts of one layer; gate and up are recomputed unless saved. Either topk_indices is given, or
- * expert_offsets (int [E+1], device) with rows already sorted by expert: then T rows [M,H], topk_weights [M] and K = 1.
+ * All routed experts of one layer; gate and up are recomputed unless saved (and even then for grad_topk_weights with
+ * the weight on the input). Either topk_indices is given, or expert_offsets (int [E+1], device) with rows already
+ * sorted by expert: then T rows [M,H], topk_weights [M] and K = 1.
  */
 
 #define KILN_MATH_BALANCED 0

@@ -30,33 +30,55 @@ START_TEST(repeats_and_kinds_of_kernel_agree_to_the_bit) {
 }
 END_TEST
 
-/* A generic tile is taken whole or as a half, by its rows: 230 rows are a whole one and a half one, 90 and 20 are half
- * ones. */
-START_TEST(a_generic_tile_has_two_widths) {
-    static const int32_t maths[] = {KILN_MATH_BALANCED, KILN_MATH_FAST, KILN_MATH_ACCURATE, 0, 0};
-    static const kn_dtype types[] = {KN_F32, KN_F32, KN_F32, KN_BF16, KN_F16};
+/* Generic kernels against the reference, and exact ones against them: rows[e] tokens, one slot each, go to expert e. */
+static void check_counts(const kn_gen_config *c, const int *rows, const char *what) {
     kiln_context *exact = open_context(KILN_SHAPES_EXACT, KILN_PATH_DEFAULT);
     kiln_context *generic = open_context(KILN_SHAPES_GENERIC, KILN_PATH_DEFAULT);
+    kn_gen *a, *b;
+    ck_assert_ok(kn_gen_make(c, &a));
+    ck_assert_ok(kn_gen_make(c, &b));
+    for (int64_t e = 0, s = 0; e < c->experts; e++) {
+        for (int n = 0; n < rows[e]; n++, s++) {
+            kn_gen_put(a, IDS, s, (double)e);
+            kn_gen_put(b, IDS, s, (double)e);
+        }
+    }
+    run_and_check(b, generic, what);
+    ck_assert_ok(kn_gen_run(a, exact));
+    same_bits(a, b);
+    kn_gen_free(a);
+    kn_gen_free(b);
+    ck_assert_ok(kiln_context_destroy(exact));
+    ck_assert_ok(kiln_context_destroy(generic));
+}
+
+/* A generic tile is taken whole or as a half, by its rows: 230 are a whole one and a half one, 90 and 20 are half ones.
+ */
+START_TEST(a_generic_tile_has_two_widths) {
+    static const int rows[] = {90, 230, 20};
+    static const int32_t maths[] = {KILN_MATH_BALANCED, KILN_MATH_FAST, KILN_MATH_ACCURATE, 0, 0};
+    static const kn_dtype types[] = {KN_F32, KN_F32, KN_F32, KN_BF16, KN_F16};
     for (int i = 0; i < 5; i++) {
         kn_gen_config c = routed_config(340, 128, 40, 3, 1);
         c.dtype = types[i];
         c.options.routed.math = maths[i];
         c.absent |= bit(OUT_GATE) | bit(OUT_UP) | bit(OUT_DOWN);
-        kn_gen *a, *b;
-        ck_assert_ok(kn_gen_make(&c, &a));
-        ck_assert_ok(kn_gen_make(&c, &b));
-        for (int64_t s = 0; s < 340; s++) {
-            kn_gen_put(a, IDS, s, s < 230 ? 1 : s < 320 ? 0 : 2);
-            kn_gen_put(b, IDS, s, s < 230 ? 1 : s < 320 ? 0 : 2);
-        }
-        run_and_check(b, generic, "two widths");
-        ck_assert_ok(kn_gen_run(a, exact));
-        same_bits(a, b);
-        kn_gen_free(a);
-        kn_gen_free(b);
+        check_counts(&c, rows, "two widths");
     }
-    ck_assert_ok(kiln_context_destroy(exact));
-    ck_assert_ok(kiln_context_destroy(generic));
+}
+END_TEST
+
+/* Two tiles of a weight gradient are made side by side where B of both rests in shared memory, up to 128 rows; one
+ * after the other up to 256; beyond, B is loaded again and again. H is two tiles and a piece. */
+START_TEST(weight_gradients_are_made_in_tiles) {
+    static const int rows[] = {300, 0, 140, 100, 20};
+    for (int i = 0; i < 2; i++) {
+        kn_gen_config c = routed_config(560, 520, 24, 5, 1);
+        c.dtype = c.out_dtype = i ? KN_BF16 : KN_F32;
+        c.options.common.accumulate = i ? 0 : 31;
+        c.absent |= bit(OUT_HIDDEN) | bit(OUT_WEIGHTS);
+        check_counts(&c, rows, "tiles");
+    }
 }
 END_TEST
 
@@ -121,6 +143,7 @@ int main(void) {
     tcase_set_timeout(t, 300);
     tcase_add_test(t, repeats_and_kinds_of_kernel_agree_to_the_bit);
     tcase_add_test(t, a_generic_tile_has_two_widths);
+    tcase_add_test(t, weight_gradients_are_made_in_tiles);
     tcase_add_test(t, the_workspace_may_hold_anything);
     tcase_add_test(t, gradients_accumulate_in_fp32);
     suite_add_tcase(s, t);
