@@ -82,7 +82,7 @@ typedef struct mlp {
     bool grads;              /* dg and du are wanted */
     bool dots;               /* r is the sum of da's partial sums, for there is no expert_output */
     bool r_by_rows;          /* r goes to the workspace first */
-    bool dx_fills;           /* dx, and not gather, makes the rows of the other tokens zeros */
+    bool da_fills;           /* da, and not gather, makes the rows of the other tokens zeros */
     int64_t strips;          /* partial sums a row */
     /* Workspace. */
     int64_t d;       /* [T,H] w * dy: left side of grad_w2, and of da unless dots */
@@ -230,7 +230,7 @@ static void emit_gather(const mlp *m, bool first) {
     static const int gated[] = {GATED_OUTPUT};
     bool r = m->routing_out && (first ? !m->dots : m->dots);
     bool fill_r = r && !m->repeated && !accumulates(m, OUT_ROUTING);
-    bool fill_hidden = first && needs_zeros(m) && !m->dx_fills;
+    bool fill_hidden = first && needs_zeros(m) && !m->da_fills;
     int64_t blocks = row_blocks(m);
     if (fill_r || fill_hidden) blocks += (m->batch + fill_rows(m) - 1) / fill_rows(m);
     int kernel;
@@ -360,9 +360,8 @@ static void epi_activation(kn_gemm *g, const kn_problem *p) {
 }
 
 /* a = d * w2, then dg, du and h. Where h alone is wanted the product is empty: only its epilogue is of use. */
-static void emit_da(const mlp *m) {
+static kn_gemm product_da(const mlp *m) {
     bool product = m->grads || m->dots, h_out = m->w2_out && !m->screen_h;
-    if (!product && !h_out) return;
     /* What else the epilogue holds in registers: measured with the assembler, which spills nothing then. */
     int most = h_out || m->dots || m->p->source[0] || m->p->source[1] ? 64 : 128;
     /* The left side of an empty product is never read. */
@@ -405,6 +404,18 @@ static void emit_da(const mlp *m) {
     epi_bind(&g, tensor(SELECTED_WEIGHTS));
     epi_bind(&g, workspace(m->r_parts));
     epi_bind(&g, number(m->strips));
+    if (m->da_fills) {
+        epi_value(&g, "FILL", m->hidden);
+        epi_name(&g, "FILL_T", kn_dtype_name((kn_dtype)m->p->dtype[OUT_HIDDEN]));
+    }
+    epi_bind(&g, m->da_fills ? tensor(OUT_HIDDEN) : number(0));
+    epi_bind(&g, m->da_fills ? stride(OUT_HIDDEN) : number(0));
+    return g;
+}
+
+static void emit_da(const mlp *m) {
+    if (!m->grads && !m->dots && (!m->w2_out || m->screen_h)) return;
+    kn_gemm g = product_da(m);
     kn_gemm_emit(m->builder, &g, m->p, m->facts, m->target);
 }
 
@@ -454,7 +465,7 @@ static void emit_dw(const mlp *m) {
     }
 }
 
-static kn_gemm hidden_gradient(const mlp *m) {
+static void emit_dx(const mlp *m) {
     kn_gemm g = {.symbol = "expert_mlp_dx",
                  .m = m->tokens,
                  .n = m->hidden,
@@ -469,7 +480,8 @@ static kn_gemm hidden_gradient(const mlp *m) {
         g.d.dtype = KN_F32;
         g.d.align_log2 = m->hidden % 4 == 0 ? 4 : 2;
         g.epilogue = "store";
-        return g;
+        kn_gemm_emit(m->builder, &g, m->p, m->facts, m->target);
+        return;
     }
     g.epilogue = "scatter_rows";
     g.epi_align_log2 = m->p->align_log2[OUT_HIDDEN];
@@ -477,16 +489,10 @@ static kn_gemm hidden_gradient(const mlp *m) {
     epi_name(&g, "D_T", kn_dtype_name((kn_dtype)m->p->dtype[OUT_HIDDEN]));
     epi_value(&g, "ACCUMULATE", g.accumulate);
     epi_name(&g, "ID_T", id_type(m));
-    epi_value(&g, "FILL", m->dx_fills);
     epi_bind(&g, tensor(OUT_HIDDEN));
     epi_bind(&g, stride(OUT_HIDDEN));
     epi_bind(&g, tensor(TOKEN_INDICES));
     epi_bind(&g, number(m->batch));
-    return g;
-}
-
-static void emit_dx(const mlp *m) {
-    kn_gemm g = hidden_gradient(m);
     kn_gemm_emit(m->builder, &g, m->p, m->facts, m->target);
 }
 
@@ -517,9 +523,9 @@ kn_status kn_expert_mlp_plan(const kn_problem *p, const kn_device_facts *facts, 
         snprintf(out->note, sizeof out->note, "nothing to do");
         return KN_OK;
     }
-    if (needs_zeros(&m)) {
-        kn_gemm dx = hidden_gradient(&m);
-        m.dx_fills = kn_gemm_may_fill(&dx, p, target);
+    if (needs_zeros(&m) && row_vec(&m, m.hidden, (const int[]){OUT_HIDDEN}, 1) == 8) {
+        kn_gemm da = product_da(&m);
+        m.da_fills = kn_gemm_may_fill(&da, p, target);
     }
     emit_gather(&m, true);
     emit_da(&m);

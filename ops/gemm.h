@@ -106,7 +106,7 @@ void kn_gemm_emit_tile_map(kn_program_builder *b, const kn_gemm *g, const kn_pro
  * of one operation), else one launch each. Only the last may have more than one segment. */
 void kn_gemm_emit_group(kn_program_builder *b, const kn_gemm *const *g, int n, const kn_problem *p,
                         const kn_device_facts *facts, const kn_target *target);
-/** Whether the product's kernel may make the rows of D zeros that epilogue "scatter_rows" does not write (FILL). */
+/** Whether the product's kernel has warps to spare for FILL of epilogue "row_swiglu_backward". */
 bool kn_gemm_may_fill(const kn_gemm *g, const kn_problem *p, const kn_target *target);
 /** Add the product. */
 void kn_gemm_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p, const kn_device_facts *facts,

@@ -19,16 +19,18 @@ static const double ACTIVATION_128X128 = 5000;               /* with the derivat
 static const double BOXED[2] = {0.9, 0.4}; /* of these two, where TMA moves what lies in shared memory */
 /* Between a tile and the next of the other consumer: with a producer and without, each without boxes and with. */
 static const double TURN[2][2] = {{700, 400}, {2000, 900}};
-static const double FEW_STAGES = 1.17;  /* times the products of a lean frame with less than five k blocks in flight */
-static const double DRAIN = 400;        /* consumers that share tiles do not overlap them */
-static const double COOP = 1.03;        /* consumers that share a tile wait for each other */
-static const double L2_BYTES = 62;      /* a clock, of one multiprocessor, neighbours reading the same tiles */
-static const double HBM_BYTES = 2300;   /* a clock, of the device */
-static const double CTA_HBM_BYTES = 28; /* of which one multiprocessor gets no more than this */
-static const double OUTSIDE_ROW = 3.8;  /* a row of a K-major box that lies outside of its matrix */
-static const double OVERLAP = 0.05;     /* of the shorter of computing and moving, which the longer does not hide */
-static const double REREAD = 0.4;       /* of a large operand, for each further tile that shares it, up to three */
-static const double LARGE_OPERAND = 32e6;                     /* bytes that the L2 does not keep */
+/* Times the products, where the k blocks in shared memory last less clocks than this: with a resident B, and without a
+ * producer. */
+static const double FEW_STAGES = 1.17, IN_FLIGHT[2] = {2500, 3500};
+static const double DRAIN = 400;          /* consumers that share tiles do not overlap them */
+static const double COOP = 1.03;          /* consumers that share a tile wait for each other */
+static const double L2_BYTES = 62;        /* a clock, of one multiprocessor, neighbours reading the same tiles */
+static const double HBM_BYTES = 2300;     /* a clock, of the device */
+static const double CTA_HBM_BYTES = 28;   /* of which one multiprocessor gets no more than this */
+static const double OUTSIDE_ROW = 3.8;    /* a row of a K-major box that lies outside of its matrix */
+static const double OVERLAP = 0.05;       /* of the shorter of computing and moving, which the longer does not hide */
+static const double REREAD = 0.4;         /* of a large operand, for each further tile that shares it, up to three */
+static const double LARGE_OPERAND = 32e6; /* bytes that the L2 does not keep */
 static const double EXCHANGE = 1200, EXCHANGE_128X128 = 1600; /* of sums within a cluster of two */
 
 static const double CROWDED = 4000; /* when clusters take more than nine in ten multiprocessors */
@@ -112,6 +114,11 @@ static bool may_rest(const kn_gemm_candidate *c, const kn_gemm *const *g, int n)
 
 enum { MAX_WALK = 40 };
 static const double NEXT_WALK = 0.5; /* tiles of time until B rests */
+
+/* Clocks that the k blocks in shared memory last. */
+static double in_flight(const kn_gemm_candidate *c, const kn_gemm *g) {
+    return kn_gemm_sm90_stages(c, g, &reference) * (double)kn_gemm_sm90_tile_rows(c) * c->bn / 32;
+}
 
 int64_t kn_gemm_sm90_walks(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, int walk) {
     int64_t walks = 0, rows = kn_gemm_sm90_tile_rows(c);
@@ -255,7 +262,8 @@ kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const 
     if (c->parts > 1) epilogue = EPILOGUE + EXCHANGE + (size_cost / 2 + EXCHANGE_128X128) * tile_size;
     /* Ping-pong hides all epilogues but the last, unless they are longer than a tile's products. */
     double turn = TURN[c->lean][c->boxes];
-    if (c->lean && kn_gemm_sm90_stages(c, g[0], &reference) < 5 && !c->coop) w.tile *= FEW_STAGES;
+    if (((c->lean && !c->coop && c->boxes) || c->resident) && in_flight(c, g[0]) < IN_FLIGHT[c->lean])
+        w.tile *= FEW_STAGES;
     double next = w.tile > w.feed + w.out ? w.tile : w.feed + w.out;
     double between = c->coop ? w.tile + epilogue + DRAIN : next + turn > epilogue ? next + turn : epilogue;
     double crowded = c->parts > 1 && tiles > 0.92 * (double)at_once ? CROWDED : 0;

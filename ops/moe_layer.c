@@ -287,7 +287,7 @@ static void emit_da(layer *m) {
     epi_value(&g, "DOT", 0);
     epi_name(&g, "ID_T", "none");
     epi_name(&g, "WEIGHT_T", "none");
-    for (int i = 0; i < 5; i++) epi_bind(&g, (kn_binding){.kind = KN_BIND_I64});
+    for (int i = 0; i < 7; i++) epi_bind(&g, (kn_binding){.kind = KN_BIND_I64});
     kn_gemm_emit(&m->builder, &g, p, m->facts, m->target);
 }
 
