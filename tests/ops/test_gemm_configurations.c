@@ -107,6 +107,26 @@ START_TEST(candidates_of_products) {
 }
 END_TEST
 
+/* What is behind the products of an activation's gradient moves through shared memory in several ways. */
+START_TEST(candidates_of_an_activation) {
+    static const int64_t tokens[] = {40, 150};
+    piece = 0;
+    for (int i = 0; i < 2; i++) {
+        kn_gen_config c = kn_gen_defaults("expert_mlp_backward");
+        c.tokens = tokens[i], c.batch = tokens[i] + 30, c.hidden = 136, c.inner = 200;
+        c.dtype = c.out_dtype = i ? KN_F16 : KN_BF16;
+        c.skip_percent = 10;
+        c.absent &=
+            ~((uint64_t)1 << kn_gen_arg(c.op, "expert_output") | (uint64_t)1 << kn_gen_arg(c.op, "gated_output"));
+        json_t *products = products_of(&c), *product_json;
+        size_t k;
+        json_array_foreach(products, k, product_json) try_candidates(&c, product_json);
+        json_decref(products);
+    }
+    ck_assert_uint_gt(piece, 250);
+}
+END_TEST
+
 START_TEST(products_of_other_paths) {
     state = 5;
     for (uint64_t i = 0; i < (all ? 60 : 6); i++) {
@@ -142,6 +162,7 @@ int main(void) {
     tcase_add_checked_fixture(t, begin, end);
     tcase_set_timeout(t, 3600);
     tcase_add_test(t, candidates_of_products);
+    tcase_add_test(t, candidates_of_an_activation);
     tcase_add_test(t, products_of_other_paths);
     tcase_add_loop_test(t, operations_with_drawn_options, 0, OPERATIONS);
     suite_add_tcase(s, t);
