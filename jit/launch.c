@@ -112,7 +112,7 @@ static void add_slice(extents *x, const kn_plan *plan, char *workspace, uint64_t
                                   .shape = {(int64_t)plan->slices[i].bytes},
                                   .stride = {1},
                                   .writable = true,
-                                  .poison = !plan->slices[i].signals};
+                                  .poison = true};
 }
 
 static void collect_extents(kn_engine *e, const kn_plan *plan, const kn_plan_launch *l, const kn_call *call,

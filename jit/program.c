@@ -63,15 +63,9 @@ int64_t kn_add_workspace(kn_program_builder *b, uint64_t bytes) {
         b->status = kn_fail(KN_E_SHAPE, "the workspace would be larger than 2^62 bytes");
     if (b->status != KN_OK) return 0;
     uint64_t offset = p->workspace_bytes;
-    p->slice[p->n_slices++] = (kn_slice){.offset = offset, .bytes = bytes};
+    p->slice[p->n_slices++] = (kn_slice){offset, bytes};
     p->workspace_bytes = offset + ((bytes + 255) & ~(uint64_t)255);
     return (int64_t)offset;
-}
-
-int64_t kn_add_signals(kn_program_builder *b, uint64_t bytes) {
-    int64_t at = kn_add_workspace(b, bytes);
-    if (b->status == KN_OK) b->program->slice[b->program->n_slices - 1].signals = true;
-    return at;
 }
 
 int kn_add_map(kn_program_builder *b, const kn_map_spec *map) {

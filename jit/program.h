@@ -118,7 +118,6 @@ typedef struct kn_launch_spec {
 /* One kn_add_workspace: a launch may touch the slices that it binds and nothing else of the workspace. */
 typedef struct kn_slice {
     uint64_t offset, bytes;
-    bool signals; /* of kn_add_signals */
 } kn_slice;
 
 typedef struct kn_program {
@@ -150,8 +149,6 @@ kn_params *kn_add_kernel(kn_program_builder *b, const char *template_name, int *
 kn_launch_spec *kn_add_launch(kn_program_builder *b, int kernel, uint32_t grid_x, uint32_t grid_y, uint32_t grid_z);
 /** Reserve workspace: offset of `bytes` aligned to 256. */
 int64_t kn_add_workspace(kn_program_builder *b, uint64_t bytes);
-/** Workspace that kernels may read before anyone has written it: signals between blocks, told from whatever lay there. */
-int64_t kn_add_signals(kn_program_builder *b, uint64_t bytes);
 int kn_add_map(kn_program_builder *b, const kn_map_spec *map);
 void kn_bind_tensor(kn_launch_spec *l, int arg, int64_t offset_bytes);
 void kn_bind_workspace(kn_launch_spec *l, int64_t offset_bytes);

@@ -103,8 +103,6 @@ static void decide(kn_router *r) {
     kn_dtype input = (kn_dtype)p->dtype[KN_ROUTER_HIDDEN];
     r->fine = input == KN_F32 || p->option[KN_ROUTER_ROUND_F32];
     r->fused = kn_router_fused_fits(r);
-    if (r->fused) kn_router_choose_fused(r);
-    bool made = r->fused && r->front == KN_ROUTER_MADE;
     if (r->hidden_out || r->weight_out || r->bias_out) r->dz = r->fine ? KN_F32 : input;
     /* Rows of 16 bytes, which TMA and wide loads want. A place of its own even without tokens: launches bind it. */
     uint64_t rows = r->tokens > 0 ? (uint64_t)r->tokens : 1;
@@ -116,9 +114,7 @@ static void decide(kn_router *r) {
     /* The bias is a sum over all tokens of terms of both signs: of dz before it is rounded. */
     r->parts = r->bias_out && r->fused;
     r->whole = r->bias_out && !r->fine && !r->fused;
-    int64_t parts = made ? kn_router_tiles(r) + KN_ROUTER_MAX_SPLITS : kn_router_bias_parts(r);
-    if (r->parts) r->parts_at = kn_add_workspace(r->builder, (uint64_t)(r->experts * parts) * 4);
-    if (made) r->signals_at = kn_add_signals(r->builder, (uint64_t)kn_router_tiles(r) * 8 + 4 * KN_ROUTER_MAX_SPLITS);
+    if (r->parts) r->parts_at = kn_add_workspace(r->builder, (uint64_t)(r->experts * kn_router_bias_parts(r)) * 4);
     if (r->rest || r->whole) r->rest_at = kn_add_workspace(r->builder, rows * (uint64_t)r->dz_ld * 4);
     if (kn_router_masks_rows(r))
         r->rows_at = kn_add_workspace(r->builder, rows * (uint64_t)r->rows_ld * kn_dtype_size(input));
@@ -203,8 +199,7 @@ kn_status kn_router_plan(const kn_problem *p, const kn_device_facts *facts, cons
     kn_router r = {.p = p, .facts = facts, .target = target, .builder = &builder};
     decide(&r);
     set_floor(&r, out);
-    bool launch = !r.fused || r.front == KN_ROUTER_STREAM;
-    if (r.tokens > 0 && launch && (r.dz != KN_DTYPE_NONE || r.logits_out)) emit_dlogits(&r);
+    if (r.tokens > 0 && (r.dz != KN_DTYPE_NONE || r.logits_out)) emit_dlogits(&r);
     if (r.fused) {
         kn_router_emit_fused(&r);
     } else {

@@ -35,23 +35,12 @@ enum {
     KN_ROUTER_SCALING
 };
 
-enum {
-    KN_ROUTER_MAX_SPLITS = 8,   /* shares of the tokens */
-    KN_ROUTER_FEW_TOKENS = 4096 /* up to here plans are made for short ways, not for the most bytes a second */
-};
-
 static inline bool kn_router_has(const kn_problem *p, int arg) {
     return p->dtype[arg] != KN_DTYPE_NONE;
 }
 static inline bool kn_router_accumulates(const kn_problem *p, int arg) {
     return p->accumulate >> (arg - KN_ROUTER_OUT_HIDDEN) & 1;
 }
-
-/* Where the fused kernel has dz from. */
-typedef enum kn_router_front {
-    KN_ROUTER_STREAM, /* a launch before */
-    KN_ROUTER_MADE    /* some blocks of the launch form it for all others */
-} kn_router_front;
 
 /* One plan in the making. */
 typedef struct kn_router {
@@ -61,22 +50,17 @@ typedef struct kn_router {
     kn_program_builder *builder;
     int64_t tokens, experts, hidden; /* T, E, H */
     bool fused;                      /* both products by the fused kernel */
-    kn_router_front front;
-    bool cluster; /* blocks with the same columns are a cluster, else a launch more adds up what they have */
-    int columns, splits, makers,
-        threads; /* of the fused kernel: of a block, shares of the tokens, clusters; 0: not said */
     bool hidden_out, weight_out, bias_out, logits_out;
-    bool fine;          /* dz stays fp32 into the products */
-    kn_dtype dz;        /* type of dz in workspace; KN_DTYPE_NONE: nothing needs it */
-    int64_t dz_ld;      /* elements from row to row */
-    int64_t dz_at;      /* workspace */
-    bool rest;          /* what two bf16 parts of an fp32 dz leave over is a third part of the products */
-    bool whole;         /* dz before it is rounded is wanted beside it */
-    bool parts;         /* whoever forms dz leaves partial sums of grad_gate_bias */
-    int64_t parts_at;   /* workspace: [E, parts], or of the makers [tiles, E] */
-    int64_t signals_at; /* workspace: of the makers' tiles; behind them a count for each share */
-    int64_t rest_at;    /* workspace, as dz: either of these */
-    int64_t rows_at;    /* workspace: hidden_states without masked rows, if there is a mask */
+    bool fine;        /* dz stays fp32 into the products */
+    kn_dtype dz;      /* type of dz in workspace; KN_DTYPE_NONE: nothing needs it */
+    int64_t dz_ld;    /* elements from row to row */
+    int64_t dz_at;    /* workspace */
+    bool rest;        /* what two bf16 parts of an fp32 dz leave over is a third part of the products */
+    bool whole;       /* dz before it is rounded is wanted beside it */
+    bool parts;       /* the dlogits kernel leaves partial sums of grad_gate_bias */
+    int64_t parts_at; /* workspace: [E, parts] */
+    int64_t rest_at;  /* workspace, as dz: either of these */
+    int64_t rows_at;  /* workspace: hidden_states without masked rows, if there is a mask */
     int64_t rows_ld;
 } kn_router;
 
@@ -102,9 +86,12 @@ void kn_router_bind_token(const kn_problem *p, kn_launch_spec *l);
 /* The parameters of grad_logits beside them. */
 void kn_router_logits_params(const kn_router *r, kn_params *params);
 
-/* Threads of a block of router_dlogits: few where that spreads few tokens over more multiprocessors. */
+/* Threads of a block of router_dlogits. Before the fused kernel many: the fewer multiprocessors its blocks take, the
+ * more are left for the next launch, which begins meanwhile. Else few where that spreads few tokens over more of them.
+ */
 static inline int64_t kn_router_dlogits_threads(const kn_router *r) {
-    return !r->fused && r->tokens <= KN_ROUTER_FEW_TOKENS && r->experts <= 1024 ? 64 : 256;
+    if (r->fused) return 512;
+    return r->tokens <= 4096 && r->experts <= 1024 ? 64 : 256;
 }
 
 /* Partial sums of grad_gate_bias that the dlogits kernel leaves of each expert: one a block. */
@@ -112,15 +99,8 @@ static inline int64_t kn_router_bias_parts(const kn_router *r) {
     return kn_router_ceil_div(r->tokens, kn_router_dlogits_threads(r) / kn_router_lanes(r->experts));
 }
 
-/* Tokens go from the makers to the others in tiles of 64. */
-static inline int64_t kn_router_tiles(const kn_router *r) {
-    return kn_router_ceil_div(r->tokens, 64);
-}
-
 /* Whether the fused kernel can make both products, and its launch. */
 bool kn_router_fused_fits(const kn_router *r);
-/* How the fused kernel gets dz: r->front, and what a tuning file says. */
-void kn_router_choose_fused(kn_router *r);
 void kn_router_emit_fused(const kn_router *r);
 /* The products and sums over tokens, from dz in workspace. */
 void kn_router_emit_dh(const kn_router *r);

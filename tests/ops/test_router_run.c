@@ -95,7 +95,7 @@ START_TEST(sizes_of_experts_and_slots) {
 }
 END_TEST
 
-/* The fused kernel: dz formed in it or streamed, one column slice or many, shares with and without tokens, one output
+/* The fused kernel: one column slice or many, shares with and without tokens, one output
  * or the other, sums over more blocks than there are stages. */
 START_TEST(fused_products) {
     open_both();
@@ -134,14 +134,14 @@ END_TEST
 
 /* The makers' signals lie in memory that nobody clears: whatever it holds, the results are the same, and afterwards no
  * signal is left, so that the same launch may come again. */
-START_TEST(signals_in_any_workspace) {
+START_TEST(any_workspace_will_do) {
     open_both();
     static const int64_t tokens[] = {1, 300, 65, 830};
     for (int i = 0; i < 4; i++) {
         kn_gen_config c = config_of(tokens[i], 136, 16, 2);
         c.absent |= i & 1 ? bit(OUT_BIAS) : 0;
         kn_gen *g = make(&c), *h = make(&c);
-        run_and_check(g, fast, "signals");
+        run_and_check(g, fast, "workspace");
         kiln_router_backward_options *o = &h->config.options.router;
         uint64_t bytes;
         ck_assert_ok(kiln_workspace_size(fast, "router_backward", h->args, N_ARGS, h->call.options, &bytes));
@@ -540,7 +540,7 @@ int main(void) {
     t = tcase_create("fused");
     tcase_set_timeout(t, 900);
     tcase_add_test(t, fused_products);
-    tcase_add_test(t, signals_in_any_workspace);
+    tcase_add_test(t, any_workspace_will_do);
     suite_add_tcase(s, t);
     return kn_run_suite(s);
 }
