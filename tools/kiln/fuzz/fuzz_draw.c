@@ -173,16 +173,26 @@ static void draw_tensors(kt_random *r, kt_fuzz_case *c) {
     }
 }
 
-/* Either ids or offsets; and where activations have a limit, saved pre-activations: a recomputed one may fall to the
- * other side of the limit than the exact one. */
-static void draw_routing(kt_random *r, kt_fuzz_case *c) {
+/* Where activations have a limit, pre-activations are saved: a recomputed one may fall to the other side of the limit
+ * than the exact one. With the weight on the input its gradient has them recomputed all the same: it is left out. */
+static void mend_limited(kt_fuzz_case *c) {
     static const char *const saved[] = {"saved_gate", "saved_up"};
+    const char *weight_on = json_string_value(json_object_get(c->settings, "weight_on"));
+    if (!json_object_get(json_object_get(c->settings, "activation"), "limit")) return;
+    for (int i = 0; i < 2; i++) c->dtype[arg_of(c, saved[i])] = c->dtype[0];
+    if (!weight_on || strcmp(weight_on, "input") != 0) return;
+    c->dtype[arg_of(c, "grad_topk_weights")] = NULL;
+    int hidden = arg_of(c, "grad_hidden_states"); /* one output is left */
+    if (!c->dtype[hidden]) c->dtype[hidden] = c->dtype[0];
+}
+
+/* Either ids or offsets, and which of the experts are here. */
+static void draw_routing(kt_random *r, kt_fuzz_case *c) {
     const kt_dtype *ids = draw_dtype(r, "int");
-    bool sorted = chance(r, 30), limited = json_object_get(json_object_get(c->settings, "activation"), "limit") != NULL;
+    bool sorted = chance(r, 30);
     c->dtype[arg_of(c, "topk_indices")] = sorted ? NULL : ids;
     c->dtype[arg_of(c, "expert_offsets")] = sorted ? ids : NULL;
-    for (int i = 0; i < 2; i++)
-        if (limited) c->dtype[arg_of(c, saved[i])] = c->dtype[0];
+    mend_limited(c);
     int64_t spare = *size(c, 'E') - *size(c, 'L');
     json_object_set_new(c->settings, "expert_lo", json_integer(spare > 0 ? kt_random_below(r, spare + 1) : 0));
     if (chance(r, 30)) json_object_set_new(c->settings, "num_experts", json_integer(*size(c, 'E')));
