@@ -172,10 +172,10 @@ static void busy_writer(int seed) {
 START_TEST(writers_killed_at_any_moment) {
     unsigned state = 5;
     int rounds = run_long() ? 300 : 30;
-    /* More of them on slow machines, until somebody was hit while writing. */
+    /* More of them, and later, on slow machines, until somebody was hit while writing. */
     for (int round = 0; round < rounds || (round < 1000 && count_files(in_scratch("c"), ".t-") == 0); round++) {
         spawn(busy_writer, round);
-        usleep(2000 + random_of(&state) % 20000);
+        usleep(2000 + random_of(&state) % (20000 * (1 + (unsigned)(round / rounds))));
         kill(children[0], SIGKILL);
         int status;
         ck_assert_int_eq(waitpid(children[0], &status, 0), children[0]);
