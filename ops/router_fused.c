@@ -125,8 +125,7 @@ static void bind_outputs(const kn_router *r, kn_launch_spec *l) {
 
 static void set_layout(const layout *x, kn_params *params) {
     kn_params_set(params, "SPLITS", x->splits);
-    kn_params_set(params, "DL_STAGES", x->stages);
-    kn_params_set(params, "H_STAGES", x->stages);
+    kn_params_set(params, "STAGES", x->stages);
     kn_params_set(params, "DH_GROUPS", x->dh_groups);
     kn_params_set(params, "DW_GROUPS", x->dw_groups);
 }
