@@ -21,7 +21,7 @@ static const double BOXED[2] = {0.9, 0.4}; /* of these two, where TMA moves what
 static const double TURN[2][2] = {{700, 400}, {2000, 900}};
 /* Times the products, where the k blocks in shared memory last less clocks than this: with a resident B, and without a
  * producer. */
-static const double FEW_STAGES = 1.17, IN_FLIGHT[2] = {2500, 3500};
+static const double FEW_STAGES = 1.17, IN_FLIGHT[2] = {2500, 3200};
 static const double DRAIN = 400;          /* consumers that share tiles do not overlap them */
 static const double COOP = 1.03;          /* consumers that share a tile wait for each other */
 static const double L2_BYTES = 62;        /* a clock, of one multiprocessor, neighbours reading the same tiles */
@@ -33,7 +33,8 @@ static const double REREAD = 0.4;         /* of a large operand, for each furthe
 static const double LARGE_OPERAND = 32e6; /* bytes that the L2 does not keep */
 static const double EXCHANGE = 1200, EXCHANGE_128X128 = 1600; /* of sums within a cluster of two */
 
-static const double CROWDED = 4000; /* when clusters take more than nine in ten multiprocessors */
+static const double OF_THREE = 4000; /* clusters of three start late */
+static const double CROWDED = 4000;  /* when clusters take more than nine in ten multiprocessors */
 
 /* Beside these: tiles whose bn divides the tokens with the least rest. nvJitLink assembles relocatable code, in which
  * setmaxnreg is ignored: a thread of three warpgroups has 168 registers, of a lean frame's two 255. */
@@ -45,7 +46,15 @@ static const struct {
               {false, 1, 64, false},  {true, 1, 256, false},  {true, 1, 192, false}, {true, 1, 128, false},
               {true, 1, 64, false},   {false, 1, 32, false},  {false, 2, 32, false}, {false, 2, 192, true},
               {false, 2, 128, true},  {true, 2, 128, true},   {true, 2, 192, true}};
-enum { MAX_SLICES = 64, DEEP = 16, PRODUCER_ACCUMULATORS = 128, LEAN_MORE = 64, SECOND_BLOCK = 32 };
+enum {
+    MOST_OF_A_TILE = 256,
+    MAX_SLICES = 64,
+    DEEP = 16,
+    SHALLOW = 32,
+    PRODUCER_ACCUMULATORS = 128,
+    LEAN_MORE = 64,
+    SECOND_BLOCK = 32
+};
 enum { FEW_TOKENS = 256, MANY_TOKENS = 4096 }; /* of generic kernels */
 /* Products that are hardly faster in parts are left whole. */
 static const double WORTH_IT = 0.97;
@@ -79,7 +88,9 @@ static int boxes_bytes(const kn_gemm_candidate *c, const kn_gemm *g) {
 bool kn_gemm_sm90_takes_boxes(const kn_gemm_candidate *c, const kn_gemm *g) {
     bool rows = c->parts == 1 && (c->swap || c->bn % 64 == 0);
     if (strcmp(g->epilogue, "row_swiglu_backward") == 0) return rows && g->epi_box[0].dtype != KN_DTYPE_NONE;
-    return rows && strcmp(g->epilogue, "store") == 0 && !g->accumulate && kn_dtype_size(g->d.dtype) == 2 && !c->swap;
+    /* They take shared memory from the k blocks: for products whose tiles take little longer than their stores. */
+    return rows && k_blocks(g) <= SHALLOW && strcmp(g->epilogue, "store") == 0 && !g->accumulate &&
+           kn_dtype_size(g->d.dtype) == 2 && !c->swap;
 }
 
 int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts) {
@@ -157,6 +168,9 @@ static const char *refusal(const kn_gemm_candidate *c, const kn_gemm *const *g, 
         return "an operand that is not contiguous along k is read 64 columns at a time";
     if (c->swap && n > 1) return "several products in a launch are not swapped";
     if (c->parts > 1 && (!c->coop || c->lean)) return "CTAs that share a depth add up halves of a shared tile";
+    int64_t sums = (int64_t)4 * kn_gemm_sm90_tile_rows(c) * c->bn / (c->parts == 3 ? 1 : 2);
+    if (c->parts > 1 && sums > kn_gemm_sm90_stages(c, g[0], facts) * stage_bytes(c))
+        return "the ring is too small for the sums of others";
     if (c->resident && (!may_rest(c, g, n) || !kn_gemm_sm90_walk(c, g, n, reference.multiprocessors)))
         return "B rests where a short depth is known, for two tiles at least";
     if (c->boxes && !kn_gemm_sm90_takes_boxes(c, g[0])) return "boxes hold rows of 16-bit numbers";
@@ -170,6 +184,12 @@ int kn_gemm_sm90_rows_loaded(const kn_gemm_candidate *c, const kn_gemm *g) {
     int64_t rows = c->swap ? g->n : g->m;
     int tile = kn_gemm_sm90_tile_rows(c);
     return rows < tile ? (int)kn_ceil_div(rows, 8) * 8 : tile;
+}
+
+int64_t kn_gemm_sm90_at_once(int parts, int64_t sms) {
+    /* Of the processing clusters some have an odd number of multiprocessors: 39 clusters of three fit, not 44. */
+    int64_t n = parts == 3 ? sms * 39 / 132 : sms / parts;
+    return n > 0 ? n : 1;
 }
 
 int64_t kn_gemm_sm90_tiles(const kn_gemm_candidate *c, const kn_gemm *g) {
@@ -250,7 +270,7 @@ static work work_of(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, 
 kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, double sms) {
     double tiles = 0, parts = c->parts, tile_size = kn_gemm_sm90_tile_rows(c) * c->bn / 16384.0;
     for (int i = 0; i < n; i++) tiles += (double)kn_gemm_sm90_tiles(c, g[i]);
-    int64_t at_once = sms >= parts ? (int64_t)sms / c->parts : 1;
+    int64_t at_once = kn_gemm_sm90_at_once(c->parts, (int64_t)sms);
     double waves = (double)kn_ceil_div((int64_t)tiles, at_once);
     if (c->resident) waves = walk_rounds(c, g, n, kn_gemm_sm90_walk(c, g, n, sms), sms);
     work w = work_of(c, g, n, tiles, waves);
@@ -259,14 +279,14 @@ kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const 
     double size_cost = activation ? ACTIVATION_128X128 : EPILOGUE_128X128;
     if (c->boxes) size_cost *= BOXED[activation];
     double epilogue = EPILOGUE + size_cost * tile_size;
-    if (c->parts > 1) epilogue = EPILOGUE + EXCHANGE + (size_cost / 2 + EXCHANGE_128X128) * tile_size;
+    if (c->parts > 1) epilogue = EPILOGUE + EXCHANGE + (size_cost / 2 + (parts - 1) * EXCHANGE_128X128) * tile_size;
     /* Ping-pong hides all epilogues but the last, unless they are longer than a tile's products. */
     double turn = TURN[c->lean][c->boxes];
-    if (((c->lean && !c->coop && c->boxes) || c->resident) && in_flight(c, g[0]) < IN_FLIGHT[c->lean])
-        w.tile *= FEW_STAGES;
+    if ((c->lean || c->resident) && in_flight(c, g[0]) < IN_FLIGHT[c->lean]) w.tile *= FEW_STAGES;
     double next = w.tile > w.feed + w.out ? w.tile : w.feed + w.out;
     double between = c->coop ? w.tile + epilogue + DRAIN : next + turn > epilogue ? next + turn : epilogue;
     double crowded = c->parts > 1 && tiles > 0.92 * (double)at_once ? CROWDED : 0;
+    if (c->parts == 3) crowded += OF_THREE;
     double compute = (waves - 1) * between + w.tile + epilogue;
     double at_work = (tiles < (double)at_once ? tiles : (double)at_once) * parts * CTA_HBM_BYTES;
     double memory = w.bytes / (at_work < HBM_BYTES ? at_work : HBM_BYTES);
@@ -365,11 +385,27 @@ static bool may_have_parts(const kn_gemm *g) {
            g->a_split == 1 && g->b_split == 1 && a->dtype != KN_F32 && b->dtype == a->dtype && k_blocks(g) >= DEEP;
 }
 
+/* Thirds are for tokens that one tile holds, where halves would need two tiles to keep all multiprocessors at work:
+ * then each weight is read by one of them alone. The portable kernel puts sums aside at equal distances. */
+static bool may_have_thirds(const kn_gemm *g) {
+    if (g->m <= MOST_OF_A_TILE / 2 || g->m > MOST_OF_A_TILE) return false;
+    for (int s = 0; s < g->n_segments; s++)
+        if (g->segment[s].k % KN_GEMM_DEPTH_BLOCK) return false;
+    return true;
+}
+
 int kn_gemm_depth_parts(const kn_gemm *g) {
     kn_gemm_candidate best;
     if (g->m == 0 || g->n == 0 || !may_have_parts(g)) return 1;
-    double whole = cheapest(&g, 1, &reference, 1, false, &best), halves = cheapest(&g, 1, &reference, 2, false, &best);
-    return halves > 0 && (whole < 0 || halves < WORTH_IT * whole) ? 2 : 1;
+    double least = cheapest(&g, 1, &reference, 1, false, &best);
+    int parts = 1;
+    for (int more = 2; more <= (may_have_thirds(g) ? 3 : 2); more++) {
+        double clocks = cheapest(&g, 1, &reference, more, false, &best);
+        if (clocks < 0 || (least >= 0 && clocks >= WORTH_IT * least)) continue;
+        least = clocks;
+        parts = more;
+    }
+    return parts;
 }
 
 /* Numbers of tokens that generic kernels are planned for. */

@@ -4,7 +4,7 @@
  * number of tokens is padded to a multiple of 8 alone). Candidates are ranked by an analytic cost in clocks of one
  * multiprocessor, from what an H200 was measured to do (docs/gemm.md): 4096 FLOP a clock, what the L2 and the memory
  * deliver, whole waves of tiles, a first tile's latency and an epilogue. No candidate changes a bit of the result:
- * whether a product's depth is cut in two is decided before, by kn_gemm_depth_parts. */
+ * whether a product's depth is cut is decided before, by kn_gemm_depth_parts. */
 #ifndef KN_OPS_GEMM_COST_H
 #define KN_OPS_GEMM_COST_H
 
@@ -16,7 +16,7 @@ typedef struct kn_gemm_candidate {
     bool swap, coop;
     int mb, bn;
     bool lean;     /* no producer: the consumers load, and have its registers */
-    int parts;     /* CTAs that share a tile's depth, 1 or 2 */
+    int parts;     /* CTAs that share a tile's depth, 1 to 3 */
     bool boxes;    /* TMA moves the tensors of the epilogue, through shared memory */
     bool resident; /* the depth is short: all of B's k blocks rest in shared memory while tiles pass */
 } kn_gemm_candidate;
@@ -36,6 +36,8 @@ int kn_gemm_sm90_walk(const kn_gemm_candidate *c, const kn_gemm *const *g, int n
 int64_t kn_gemm_sm90_walks(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, int walk);
 /** How many of its boxes a warp that stores has under way. */
 int kn_gemm_sm90_slots(const kn_gemm_candidate *c);
+/** Clusters of CTAs that share a tile's depth which run at one time. */
+int64_t kn_gemm_sm90_at_once(int parts, int64_t sms);
 /** k blocks in flight. */
 int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts);
 int64_t kn_gemm_sm90_tiles(const kn_gemm_candidate *c, const kn_gemm *g);

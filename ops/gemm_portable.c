@@ -60,11 +60,11 @@ static int64_t common_width(const kn_gemm *g, bool of_a) {
     return width;
 }
 
-/* k tiles of the first half of the depth, of a product that is summed up in two parts. */
-static int64_t first_half(const kn_gemm *g) {
+/* k tiles of the first part of the depth, of a product that is summed up in parts. */
+static int64_t first_part(const kn_gemm *g, int parts) {
     int64_t blocks = 0, tiles = 0;
     for (int s = 0; s < g->n_segments; s++) blocks += kn_ceil_div(g->segment[s].k, KN_GEMM_DEPTH_BLOCK);
-    int64_t left = kn_ceil_div(blocks, 2);
+    int64_t left = kn_ceil_div(blocks, parts);
     for (int s = 0; s < g->n_segments && left > 0; s++) {
         int64_t k = g->segment[s].k, all = kn_ceil_div(k, KN_GEMM_DEPTH_BLOCK), taken = all < left ? all : left;
         tiles += taken < all ? taken * (KN_GEMM_DEPTH_BLOCK / K_TILE) : kn_ceil_div(k, K_TILE);
@@ -90,9 +90,9 @@ static void fill_params(const kn_gemm *g, const kn_problem *p, const kn_gemm_til
     set_operand(params, "B", b, common_width(g, false), g->b_split);
     kn_params_set_name(params, "SWITCH", g->b_switch ? "of_b" : "none");
     kn_params_set_name(params, "MMA", f16 ? "f16" : "bf16");
-    bool halves = kn_gemm_depth_parts(g) > 1;
-    kn_params_set(params, "PROMOTE", halves ? first_half(g) : g->promote ? PROMOTE_K / K_TILE : 0);
-    kn_params_set(params, "ONCE", halves);
+    int parts = kn_gemm_depth_parts(g);
+    kn_params_set(params, "PROMOTE", parts > 1 ? first_part(g, parts) : g->promote ? PROMOTE_K / K_TILE : 0);
+    kn_params_set(params, "ONCE", parts == 2);
     kn_params_set_name(params, "GROUP", group_names[g->group]);
     kn_params_set_name(params, "OFFSETS_T", g->offsets_dtype == KN_I64 ? "s64" : "s32");
     kn_params_set_name(params, "GATHER",

@@ -149,6 +149,8 @@ static void fill_params(kn_params *params, const kn_gemm_candidate *c, const kn_
     kn_params_set(params, "STAGES", kn_gemm_sm90_stages(c, g[0], facts));
     kn_params_set_name(params, "FRAME", c->lean ? "lean" : "producer");
     kn_params_set(params, "SPLIT", c->parts);
+    /* Rows of tokens that many tiles of a weight gradient read, while these write a hundred times as much. */
+    if (g[0]->k_is_tokens && !(c->swap ? b : a)->depth_contiguous) kn_params_set(params, "KEEP", 1);
     kn_params_set(params, "BOXES", c->boxes);
     if (c->boxes) kn_params_set(params, "SLOTS", kn_gemm_sm90_slots(c));
     if (c->resident) kn_params_set(params, "WALK", kn_gemm_sm90_walk(c, g, n, facts->multiprocessors));
@@ -229,7 +231,7 @@ void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, co
     int kernel;
     fill_params(kn_add_kernel(b, "gemm_sm90.ptxt", &kernel), &c, g, n, p, facts);
     /* CTAs that share a tile run at the same time, whatever the limit. */
-    int64_t at_once = sms >= c.parts ? sms / c.parts : 1;
+    int64_t at_once = kn_gemm_sm90_at_once(c.parts, sms);
     kn_launch_spec *l = kn_add_launch(b, kernel, (uint32_t)(c.parts * (tiles < at_once ? tiles : at_once)), 1, 1);
     l->dependent = true;
     int segments = g[n - 1]->n_segments, tail = tail_depth(&c, g, n, p->generic);

@@ -136,6 +136,16 @@ START_TEST(two_share_a_depth) {
 }
 END_TEST
 
+/* The third of them has no rows of its own. Depths that are no multiple of three blocks; more tiles than clusters. */
+START_TEST(three_share_a_depth) {
+    static const product rows[] = {
+        {136, 136, 8192, 0, KN_BF16, KN_BF16, 0, {{"coop-128x16-swap-thirds", 4}, {"coop-128x64-thirds", 0}}},
+        {200, 136, 8256, 2, KN_F16, KN_F32, 0, {{"coop-128x72-swap-thirds", 0}, {"coop-128x128-thirds", 3}}},
+    };
+    CHECK_ALL(rows);
+}
+END_TEST
+
 /* A product of three segments, and three products in one launch, in frames whose consumers load. */
 START_TEST(segments_and_several_products) {
     enum { GRAD_TOPK_WEIGHTS = 15, OUT_HIDDEN, OUT_ROUTER, OUT_DOWN = 20 };
@@ -273,6 +283,7 @@ int main(void) {
     tcase_add_test(t, a_short_depth_rests);
     tcase_add_test(t, segments_and_several_products);
     tcase_add_test(halves, two_share_a_depth);
+    tcase_add_test(halves, three_share_a_depth);
     suite_add_tcase(s, t);
     suite_add_tcase(s, halves);
     return kn_run_suite(s);
