@@ -14,7 +14,7 @@ enum {
     PATCHES = 4 * 4 * 16 * 68, /* bytes of a warpgroup's patches in the epilogue, where rows are not aligned */
     MAX_STAGES = 8,
     MAX_SPLITS = 8,
-    SLACK = 4096, /* barriers and alignment */
+    SLACK = 2048, /* barriers and alignment */
     MAP_BF16 = 9, /* CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 */
     MAP_F16 = 6,
     SWIZZLE_128B = 3,
@@ -66,7 +66,7 @@ static int stages_of(const kn_router *r, const layout *x) {
     if (x->dw_groups)
         left -= (x->splits - 1) * kn_router_ceil_div(COLUMNS / 8, x->splits) * 8 * 64 * blocks * (int64_t)sizeof(float);
     int64_t stage = blocks * TILE + (x->dw_groups ? TILE : 0), n = left / stage;
-    return n > MAX_STAGES ? MAX_STAGES : n < 1 ? 1 : (int)n;
+    return n > MAX_STAGES ? MAX_STAGES : n < 2 ? 2 : (int)n;
 }
 
 static layout layout_of(const kn_router *r) {
