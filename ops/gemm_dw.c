@@ -23,7 +23,7 @@ enum {
 };
 
 typedef struct dw_plan {
-    int64_t bn, tiles, walk, box, slots, stages;
+    int64_t bn, bk, tiles, walk, box, slots, stages;
     bool bulk;
 } dw_plan;
 
@@ -54,7 +54,7 @@ static dw_plan choose(const kn_gemm *const *g, int n, bool generic, const kn_dev
         if (g[i]->n > widest) widest = g[i]->n;
     }
     /* B rests in its slots if an expert's rows are not far more than usual: that of two tiles at a time where they are
-     * few, else one slot more, and the next item's B is under way meanwhile. */
+     * few, in finer blocks, so that some slots are left for the next item; else in one slot more. */
     double mean = (double)g[0]->segment[0].k / (double)g[0]->n_groups;
     int64_t blocks = (int64_t)ceil((mean + 3 * sqrt(mean)) / (double)BK);
     if (widest > c.bn && (generic || 2 * blocks <= MAX_SLOTS)) c.tiles = 2;
@@ -65,14 +65,16 @@ static dw_plan choose(const kn_gemm *const *g, int n, bool generic, const kn_dev
         c.slots = MAX_SLOTS;
         c.box = 32;
     }
+    c.bk = c.tiles == 2 && !generic ? BK / 2 : BK;
+    c.slots *= BK / c.bk;
     if (items_of(g, n, &c) < MANY_ITEMS) c.walk /= 2;
     while (c.walk > 1 && items_of(g, n, &c) < FEW_ITEMS) c.walk /= 2;
     /* Added to, 16-bit numbers must be read: a bulk copy would round what it adds first. */
     c.bulk = g[0]->d.dtype == KN_F32 || !g[0]->accumulate;
     int64_t piece = c.bn < 128 ? c.bn : 128, size = kn_dtype_size(g[0]->d.dtype);
     int64_t patches = c.bulk ? 8 * 8 * (piece + 8) * size : 0;
-    int64_t left = (int64_t)facts->smem_per_block - FIXED_BYTES - patches - c.slots * c.bn * BK * 2;
-    c.stages = left / (BM * BK * 2);
+    int64_t left = (int64_t)facts->smem_per_block - FIXED_BYTES - patches - c.slots * c.bn * c.bk * 2;
+    c.stages = left / (BM * c.bk * 2);
     if (c.stages > MAX_STAGES) c.stages = MAX_STAGES;
     return c;
 }
@@ -104,6 +106,7 @@ static void fill_params(kn_params *params, const dw_plan *c, const kn_gemm *cons
     kn_params_set_name(params, "T", kn_dtype_name(g[0]->segment[0].a.dtype));
     kn_params_set_name(params, "OFFSETS_T", g[0]->offsets_dtype == KN_I64 ? "s64" : "s32");
     kn_params_set(params, "BN", c->bn);
+    kn_params_set(params, "BK", c->bk);
     kn_params_set(params, "TILES", c->tiles);
     kn_params_set(params, "WALK", c->walk);
     kn_params_set(params, "BOX", c->box);

@@ -69,15 +69,16 @@ START_TEST(a_generic_tile_has_two_widths) {
 END_TEST
 
 /* Two tiles of a weight gradient are made side by side where B of both rests in shared memory, up to 128 rows; one
- * after the other up to 256; beyond, B is loaded again and again. H is two tiles and a piece. */
+ * after the other up to 256; beyond, B is loaded again and again. H is two tiles and a piece. The exact kernels are
+ * those for many rows, and twice those for few. */
 START_TEST(weight_gradients_are_made_in_tiles) {
-    static const int rows[] = {300, 0, 140, 100, 20};
-    for (int i = 0; i < 2; i++) {
-        kn_gen_config c = routed_config(560, 520, 24, 5, 1);
-        c.dtype = c.out_dtype = i ? KN_BF16 : KN_F32;
-        c.options.common.accumulate = i ? 0 : 31;
+    static const int rows[3][5] = {{300, 0, 140, 100, 20}, {300, 0, 10, 8, 2}, {190, 0, 90, 30, 10}};
+    for (int i = 0; i < 6; i++) {
+        kn_gen_config c = routed_config(i / 2 ? 320 : 560, 520, 24, 5, 1);
+        c.dtype = c.out_dtype = i % 2 ? KN_BF16 : KN_F32;
+        c.options.common.accumulate = i % 2 ? 0 : 31;
         c.absent |= bit(OUT_HIDDEN) | bit(OUT_WEIGHTS);
-        check_counts(&c, rows, "tiles");
+        check_counts(&c, rows[i / 2], "tiles");
     }
 }
 END_TEST
