@@ -13,7 +13,7 @@ enum { GRAD_TOKENS, GRAD_MASK, GRAD_LOSS, TOPK_IDX, EXPERT_MASK, TOKENS_PER_EXPE
 
 enum {
     THREADS = 256,
-    BLOCKS_PER_SM = 8,     /* under a limit on multiprocessors */
+    BLOCKS_PER_SM = 8,     /* that a multiprocessor holds at once; and as many as are planned, under a limit */
     MAX_ROWS = 1 << 30,    /* that one grid covers, a row a thread */
     MAX_COL_TILES = 65535, /* of a grid's y */
     MAX_E = MAX_COL_TILES * THREADS
@@ -50,6 +50,7 @@ typedef struct tile {
     int64_t col_tiles; /* column tiles of the matrix */
     int64_t blocks;    /* along the rows */
     bool walk;         /* a block comes back for more rows */
+    bool one_wave;     /* all blocks are on the device at once */
 } tile;
 
 static bool is_aligned16(const kn_problem *p, int arg) {
@@ -60,7 +61,7 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return a / b + (a % b != 0);
 }
 
-static tile choose_tile(const kn_problem *p) {
+static tile choose_tile(const kn_problem *p, const kn_device_facts *facts) {
     int64_t b = p->axis[KN_LOAD_BALANCE_B], e = p->axis[KN_LOAD_BALANCE_E];
     bool wide = e % 4 == 0 && is_aligned16(p, GRAD_TOKENS) && is_aligned16(p, GRAD_MASK) && is_aligned16(p, OUT);
     tile t = {.vec = wide ? 4 : 1};
@@ -74,6 +75,7 @@ static tile choose_tile(const kn_problem *p) {
     if (most < 1) most = 1;
     t.walk = p->sm_limit || row_blocks > most;
     t.blocks = row_blocks < most ? row_blocks : most;
+    t.one_wave = !t.walk && t.blocks * t.col_tiles <= (int64_t)facts->multiprocessors * BLOCKS_PER_SM;
     return t;
 }
 
@@ -85,11 +87,12 @@ static void fill_params(const kn_problem *p, const tile *t, kn_params *params) {
     kn_params_set(params, "TY", t->threads_y);
     kn_params_set(params, "ACCUMULATE", (int64_t)(p->accumulate & 1));
     kn_params_set(params, "WALK", t->walk);
+    /* A scalar more to wait for, and yet 0.2 us less in a grid of one wave; with more waves 1% more (measured). */
+    kn_params_set_name(params, "LOSS", t->one_wave ? "behind" : "along");
 }
 
 kn_status kn_load_balance_plan(const kn_problem *p, const kn_device_facts *facts, const kn_target *target,
                                kn_program *out) {
-    (void)facts;
     (void)target;
     int64_t b = p->axis[KN_LOAD_BALANCE_B], e = p->axis[KN_LOAD_BALANCE_E];
     double elements = (double)b * (double)e;
@@ -98,7 +101,7 @@ kn_status kn_load_balance_plan(const kn_problem *p, const kn_device_facts *facts
         snprintf(out->note, sizeof out->note, "nothing to do");
         return KN_OK;
     }
-    tile t = choose_tile(p);
+    tile t = choose_tile(p, facts);
     kn_program_builder builder = {.program = out};
     int kernel;
     fill_params(p, &t, kn_add_kernel(&builder, "load_balance.ptxt", &kernel));

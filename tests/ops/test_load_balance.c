@@ -78,6 +78,22 @@ START_TEST(blocks_walk_under_a_limit) {
 }
 END_TEST
 
+START_TEST(the_loss_waits_in_a_grid_of_one_wave) {
+    static const struct {
+        int64_t b;
+        uint32_t sm_limit;
+        const char *loss;
+    } rows[] = {{2048, 0, "behind"}, {4224, 0, "behind"}, {4225, 0, "along"}, {2048, 7, "along"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        kn_problem p = problem(rows[i].b, 256, 8, 7);
+        p.sm_limit = rows[i].sm_limit;
+        kn_program *program = plan(&p, &h200, "sm_90a");
+        ck_assert_str_eq(kn_params_find(&program->kernel[0].params, "LOSS")->text, rows[i].loss);
+        kn_free(program);
+    }
+}
+END_TEST
+
 START_TEST(generic_kernels_do_not_know_the_rows) {
     kn_problem p = problem(100, 60, 4, 4), q = problem(900, 60, 4, 4);
     p.generic = q.generic = 1;
@@ -219,9 +235,10 @@ static kiln_context *limited_context(int32_t sm_limit) {
 static const struct {
     int64_t b, e, k;
     int gap;
-} shapes[] = {{1, 1, 1, 0},  {37, 256, 8, 0},    {130, 100, 3, 0}, {5, 60, 4, 4},
-              {64, 7, 2, 0}, {3, 1030, 5, 2},    {17, 4099, 1, 0}, {9, 8192, 8, 0},
-              {0, 16, 2, 0}, {2, 257, 256, 255}, {200, 4, 1, 12},  {700, 64, 6, 1}};
+} shapes[] = {
+    {1, 1, 1, 0},    {37, 256, 8, 0},  {130, 100, 3, 0}, {5, 60, 4, 4}, {64, 7, 2, 0},
+    {3, 1030, 5, 2}, {17, 4099, 1, 0}, {9, 8192, 8, 0},  {0, 16, 2, 0}, {2, 257, 256, 255},
+    {200, 4, 1, 12}, {700, 64, 6, 1},  {220, 1030, 5, 2}}; /* the last: more blocks than an H200 holds at once */
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
 static kn_gen_config config_of(int i) {
@@ -263,6 +280,26 @@ START_TEST(results_of_all_shapes) {
 END_TEST
 
 /* The loss is divided by B*K once, in fp32, however large the count. */
+/* More blocks than an H200 holds at once ask for the loss along with the rest. */
+START_TEST(results_of_several_waves) {
+    kiln_context *ctx = context(KILN_SHAPES_EXACT);
+    for (int training = 0; training < 2; training++) {
+        kn_gen_config c = config_of(0);
+        kn_gen *g;
+        c.batch = 1060;
+        c.experts = 129;
+        c.training = training;
+        ck_assert_ok(kn_gen_make(&c, &g));
+        if (!training) kn_gen_put(g, GRAD_LOSS, 0, (double)NAN); /* must not be seen */
+        ck_assert_ok(kn_gen_reference(g));
+        ck_assert_ok(kn_gen_run(g, ctx));
+        ck_assert_ok(kn_gen_check(g));
+        kn_gen_free(g);
+    }
+    ck_assert_ok(kiln_context_destroy(ctx));
+}
+END_TEST
+
 START_TEST(the_loss_is_precise) {
     kiln_context *ctx = context(KILN_SHAPES_DEFAULT);
     kn_gen_config c = kn_gen_defaults("load_balance_backward");
@@ -326,12 +363,15 @@ int main(void) {
     TCase *t = tcase_create("plan"), *results = tcase_create("results");
     tcase_add_test(t, plan_of_the_benchmark);
     tcase_add_test(t, blocks_walk_under_a_limit);
+    tcase_add_test(t, the_loss_waits_in_a_grid_of_one_wave);
     tcase_add_test(t, generic_kernels_do_not_know_the_rows);
     tcase_add_test(t, unaligned_rows_take_single_elements);
     tcase_add_test(t, nothing_to_do_is_no_launch);
     tcase_add_test(t, top_k_comes_from_the_ids_or_the_options);
     tcase_add_test(t, every_variant_assembles);
+    tcase_set_timeout(results, 60);
     tcase_add_test(results, results_of_all_shapes);
+    tcase_add_test(results, results_of_several_waves);
     tcase_add_test(results, the_loss_is_precise);
     tcase_add_test(results, runs_in_place);
     tcase_add_test(results, special_values_stay_where_they_are);
