@@ -72,6 +72,16 @@ static kn_ref_num saved(const kn_tensor *t, int64_t i, int64_t j, kn_ref_num com
     return (kn_ref_num){v, fabs(v)};
 }
 
+/* The same of a tensor that kernels may read or make again from what it was rounded from: Abs leaves room for both, by
+ * what is between them, a rounding at most. The tolerance is 4 u Abs, and a rounding 2 u. */
+static kn_ref_num either(const kn_tensor *t, int64_t i, int64_t j, kn_ref_num computed) {
+    kn_ref_num s = saved(t, i, j, computed);
+    if (!kn_ref_present(t)) return s;
+    double u = t->dtype == KN_F16 ? 0x1p-12 : 0x1p-9, apart = fabs(s.x - computed.x), rounding = 2 * u * s.m;
+    if (apart > 0) s.m += fmin(apart, rounding) / (4 * u);
+    return s;
+}
+
 /* a = d * w2, then du = a * gate, dg = a * up * silu'(w1_output); and h, which grad_w2 needs. */
 static kn_status activation_backward(mlp *p) {
     const kiln_expert_mlp_backward_options *options = p->call->options;
@@ -93,8 +103,8 @@ static kn_status activation_backward(mlp *p) {
             int64_t at = i * p->inner + j;
             kn_ref_num none = {0}, g = saved(&p->t[W1_OUTPUT], i, j, none), u = saved(&p->t[UP_OUTPUT], i, j, none);
             kn_ref_act_parts s = kn_ref_act_eval(&act, g, u);
-            kn_ref_num gate = saved(&p->t[GATE_OUTPUT], i, j, s.silu);
-            kn_ref_num h = saved(&p->t[GATED_OUTPUT], i, j, (kn_ref_num){s.silu.x * s.up.x, s.silu.m * s.up.m});
+            kn_ref_num gate = either(&p->t[GATE_OUTPUT], i, j, s.silu);
+            kn_ref_num h = either(&p->t[GATED_OUTPUT], i, j, (kn_ref_num){s.silu.x * s.up.x, s.silu.m * s.up.m});
             p->gated.x[at] = h.x;
             p->gated.m[at] = h.m;
             p->du.x[at] = s.u_clamped ? 0 : p->a.x[at] * gate.x;

@@ -363,6 +363,30 @@ START_TEST(magnitudes_know_underflow) {
 }
 END_TEST
 
+/* gate_output may be read or made again from w1_output: Abs has room for a rounding between them, no more. */
+START_TEST(magnitudes_know_what_is_made_again) {
+    const char *op = "expert_mlp_backward";
+    enum { OUT_W3 = 4 };
+    double magnitude[3];
+    for (int i = 0; i < 3; i++) {
+        kn_gen_config c = kn_gen_defaults(op);
+        c.absent = 0;
+        kn_gen *g;
+        ck_assert_ok(kn_gen_make(&c, &g));
+        int64_t n = kn_gen_elements(g, kn_gen_arg(op, "w1_output"));
+        for (int64_t j = 0; j < n; j++) {
+            kn_gen_put(g, kn_gen_arg(op, "w1_output"), j, 32); /* silu(32) is 32 in every type */
+            kn_gen_put(g, kn_gen_arg(op, "gate_output"), j, i == 0 ? 32 : i == 1 ? 32.25 : 64);
+        }
+        ck_assert_ok(kn_gen_reference(g));
+        magnitude[i] = g->magnitude[OUT_W3][0];
+        kn_gen_free(g);
+    }
+    ck_assert_double_eq_tol(magnitude[1] / magnitude[0], 1.5 * 32.25 / 32, 1e-9);
+    ck_assert_double_eq_tol(magnitude[2] / magnitude[0], 1.5 * 2, 1e-9);
+}
+END_TEST
+
 START_TEST(a_users_activation_has_no_reference) {
     kn_gen_config c = kn_gen_defaults("routed_experts_backward");
     c.options.routed.activation.source = "f";
@@ -567,6 +591,7 @@ int main(void) {
     tcase_add_test(t, silu_is_finite_everywhere);
     tcase_add_test(t, callers_may_multiply);
     tcase_add_test(t, magnitudes_know_underflow);
+    tcase_add_test(t, magnitudes_know_what_is_made_again);
     tcase_add_test(t, a_users_activation_has_no_reference);
     tcase_add_test(t, duplicate_ids_add_up);
     tcase_add_test(t, skipped_rows_may_hold_anything);
