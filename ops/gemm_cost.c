@@ -21,7 +21,7 @@ static const double BOXED[2] = {0.9, 0.4}; /* of these two, where TMA moves what
 static const double TURN[2][2] = {{700, 400}, {2000, 900}};
 /* Times the products, where the k blocks in shared memory last less clocks than this: with a resident B, and without a
  * producer. */
-static const double FEW_STAGES = 1.17, IN_FLIGHT[2] = {2500, 3200};
+static const double FEW_STAGES = 1.17, IN_FLIGHT[2] = {3000, 3200}, ENOUGH_IN_FLIGHT = 3000;
 static const double DRAIN = 400;          /* consumers that share tiles do not overlap them */
 static const double COOP = 1.03;          /* consumers that share a tile wait for each other */
 static const double L2_BYTES = 62;        /* a clock, of one multiprocessor, neighbours reading the same tiles */
@@ -72,17 +72,24 @@ static int64_t stage_bytes(const kn_gemm_candidate *c) {
     return (int64_t)(kn_gemm_sm90_tile_rows(c) + (c->resident ? 0 : c->bn)) * KN_GEMM_SM90_K_BLOCK * 2;
 }
 
-int kn_gemm_sm90_slots(const kn_gemm_candidate *c) {
-    int of_a_tile = c->mb * c->bn / 64;
-    if (c->resident && of_a_tile % 2 == 0) return 2;
-    return of_a_tile % 4 == 0 ? 4 : of_a_tile % 3 == 0 ? 3 : of_a_tile % 2 == 0 ? 2 : 1;
+static int stages_with(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts, int slots);
+
+int kn_gemm_sm90_slots(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts) {
+    int of_a_tile = c->mb * c->bn / 64, slots = of_a_tile % 4 == 0   ? 4
+                                                : of_a_tile % 3 == 0 ? 3
+                                                : of_a_tile % 2 == 0 ? 2
+                                                                     : 1;
+    /* Beside a resident B there is little room: k blocks that are under way come first. */
+    double block = kn_gemm_sm90_tile_rows(c) * c->bn / 32.0;
+    if (c->resident && slots == 4 && stages_with(c, g, facts, slots) * block < ENOUGH_IN_FLIGHT) slots = 2;
+    return slots;
 }
 
 /* Boxes of 16 x 64 of each of 8 warps. */
-static int boxes_bytes(const kn_gemm_candidate *c, const kn_gemm *g) {
+static int boxes_bytes(const kn_gemm_candidate *c, const kn_gemm *g, int slots) {
     if (!c->boxes) return 0;
     if (strcmp(g->epilogue, "store") != 0) return STREAMS_BOXES_BYTES;
-    return 8 * 2048 * kn_gemm_sm90_slots(c);
+    return 8 * 2048 * slots;
 }
 
 bool kn_gemm_sm90_takes_boxes(const kn_gemm_candidate *c, const kn_gemm *g) {
@@ -93,13 +100,17 @@ bool kn_gemm_sm90_takes_boxes(const kn_gemm_candidate *c, const kn_gemm *g) {
            kn_dtype_size(g->d.dtype) == 2 && !c->swap;
 }
 
-int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts) {
+static int stages_with(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts, int slots) {
     int64_t fixed = FIXED_BYTES + (strcmp(g->epilogue, "store") == 0 ? 0 : PATCHES_BYTES);
     if (strcmp(g->epilogue, "row_swiglu_backward") == 0) fixed += STREAMS_BYTES;
-    if (c->boxes) fixed = FIXED_BYTES + boxes_bytes(c, g);
+    if (c->boxes) fixed = FIXED_BYTES + boxes_bytes(c, g, slots);
     if (c->resident) fixed += k_blocks(g) * c->bn * KN_GEMM_SM90_K_BLOCK * 2;
     int64_t n = ((int64_t)facts->smem_per_block - fixed) / stage_bytes(c);
     return n > MAX_STAGES ? MAX_STAGES : (int)n;
+}
+
+int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts) {
+    return stages_with(c, g, facts, kn_gemm_sm90_slots(c, g, facts));
 }
 
 /* Accumulators of a thread beside which nothing is spilt, and with which a kernel takes less than 300 ms to assemble:
@@ -124,7 +135,10 @@ static bool may_rest(const kn_gemm_candidate *c, const kn_gemm *const *g, int n)
 }
 
 enum { MAX_WALK = 40 };
-static const double NEXT_WALK = 0.5; /* tiles of time until B rests */
+/* Tiles of time until B rests: of 256 columns, and of fewer. */
+static const double NEXT_WALK = 0.5, NEXT_NARROW_WALK = 0.8;
+/* By so many tiles longer walks are preferred where B has 256 columns: measured, from 64 to 256 tokens. */
+static const double LONG_WALK = 3;
 
 /* Clocks that the k blocks in shared memory last. */
 static double in_flight(const kn_gemm_candidate *c, const kn_gemm *g) {
@@ -138,9 +152,9 @@ int64_t kn_gemm_sm90_walks(const kn_gemm_candidate *c, const kn_gemm *const *g, 
     return walks;
 }
 
-/* Tiles of the CTA that has the most of them, and what its walks cost beside. */
+/* Rounds of walks of the CTA that has the most of them. */
 static double walk_rounds(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, int walk, double sms) {
-    return (double)kn_ceil_div(kn_gemm_sm90_walks(c, g, n, walk), (int64_t)sms) * (walk + NEXT_WALK);
+    return (double)kn_ceil_div(kn_gemm_sm90_walks(c, g, n, walk), (int64_t)sms);
 }
 
 int kn_gemm_sm90_walk(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, double sms) {
@@ -153,7 +167,7 @@ int kn_gemm_sm90_walk(const kn_gemm_candidate *c, const kn_gemm *const *g, int n
             int64_t tiles = kn_ceil_div(g[i]->m, rows);
             possible = possible && tiles >= 2 && (tiles < walk || tiles % walk != 1);
         }
-        double rounds = walk_rounds(c, g, n, walk, sms);
+        double rounds = walk_rounds(c, g, n, walk, sms) * (walk + (c->bn > 128 ? LONG_WALK : NEXT_NARROW_WALK));
         if (!possible || (best && rounds >= least)) continue;
         least = rounds;
         best = walk;
@@ -272,7 +286,10 @@ kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const 
     for (int i = 0; i < n; i++) tiles += (double)kn_gemm_sm90_tiles(c, g[i]);
     int64_t at_once = kn_gemm_sm90_at_once(c->parts, (int64_t)sms);
     double waves = (double)kn_ceil_div((int64_t)tiles, at_once);
-    if (c->resident) waves = walk_rounds(c, g, n, kn_gemm_sm90_walk(c, g, n, sms), sms);
+    if (c->resident) {
+        int walk = kn_gemm_sm90_walk(c, g, n, sms);
+        waves = walk_rounds(c, g, n, walk, sms) * (walk + (c->bn > 128 ? NEXT_WALK : NEXT_NARROW_WALK));
+    }
     work w = work_of(c, g, n, tiles, waves);
     w.tensor /= parts, w.feed /= parts, w.tile /= parts;
     bool activation = strcmp(g[0]->epilogue, "row_swiglu_backward") == 0;

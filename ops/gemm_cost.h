@@ -35,7 +35,7 @@ int kn_gemm_sm90_walk(const kn_gemm_candidate *c, const kn_gemm *const *g, int n
 /** Walks of so many tiles in all products. */
 int64_t kn_gemm_sm90_walks(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, int walk);
 /** How many of its boxes a warp that stores has under way. */
-int kn_gemm_sm90_slots(const kn_gemm_candidate *c);
+int kn_gemm_sm90_slots(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts);
 /** Clusters of CTAs that share a tile's depth which run at one time. */
 int64_t kn_gemm_sm90_at_once(int parts, int64_t sms);
 /** k blocks in flight. */

@@ -152,7 +152,7 @@ static void fill_params(kn_params *params, const kn_gemm_candidate *c, const kn_
     /* Rows of tokens that many tiles of a weight gradient read, while these write a hundred times as much. */
     if (g[0]->k_is_tokens && !(c->swap ? b : a)->depth_contiguous) kn_params_set(params, "KEEP", 1);
     kn_params_set(params, "BOXES", c->boxes);
-    if (c->boxes) kn_params_set(params, "SLOTS", kn_gemm_sm90_slots(c));
+    if (c->boxes) kn_params_set(params, "SLOTS", kn_gemm_sm90_slots(c, g[0], facts));
     if (c->resident) kn_params_set(params, "WALK", kn_gemm_sm90_walk(c, g, n, facts->multiprocessors));
     kn_params_set(params, "RASTER", 8);
     kn_gemm_epilogue_params(g[0], params);
