@@ -50,6 +50,11 @@ typedef enum kn_group_kind {
     KN_GROUP_BATCH /* every group has the same M, N, K: one matrix a group in A, B and D */
 } kn_group_kind;
 
+/* The tensor core cuts off about 2^-25 of a sum at each step of 16. Sums that must be precise leave it now and then;
+ * those of three chained products of hi + lo parts so often that they stay below 2e-6 even where all terms have one
+ * sign. */
+enum { KN_GEMM_PROMOTE = 256, KN_GEMM_PROMOTE_CHAIN = 64 };
+
 /* An integer of the launch: a constant, which exact kernels bake in. */
 typedef struct kn_gemm {
     const char *symbol; /* goes into the kernel's name: "expert_mlp_da" */
@@ -67,7 +72,7 @@ typedef struct kn_gemm {
     kn_gemm_operand b_instead[KN_GEMM_MAX_SEGMENTS];
     int a_split, b_split; /* bf16 parts that an operand is taken as: 1; 2 (16 bits, products hi*hi, hi*mid, mid*hi); 3
                              (24 bits, six products) */
-    bool promote;         /* move partial sums to fp32 registers every 256 of k: errors of the tensor core's adder */
+    int32_t promote;      /* k after which partial sums move to fp32 registers, KN_GEMM_PROMOTE...; 0: never */
 
     kn_group_kind group;
     int64_t n_groups;

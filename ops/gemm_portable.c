@@ -6,9 +6,7 @@
 #include <limits.h>
 #include <stdio.h>
 
-/* The tensor core cuts off about 2^-25 of a sum at each step of 16: sums that must be precise leave it every 64 of k,
- * so that three chained products of hi + lo parts stay below 2e-6 even where all terms have one sign. */
-enum { K_TILE = 32, PROMOTE_K = 64 };
+enum { K_TILE = 32 };
 
 kn_gemm_tile kn_gemm_portable_tile(const kn_gemm *g, bool generic) {
     bool split = g->a_split > 1 || g->b_split > 1;
@@ -91,7 +89,7 @@ static void fill_params(const kn_gemm *g, const kn_problem *p, const kn_gemm_til
     kn_params_set_name(params, "SWITCH", g->b_switch ? "of_b" : "none");
     kn_params_set_name(params, "MMA", f16 ? "f16" : "bf16");
     int parts = kn_gemm_depth_parts(g);
-    kn_params_set(params, "PROMOTE", parts > 1 ? first_part(g, parts) : g->promote ? PROMOTE_K / K_TILE : 0);
+    kn_params_set(params, "PROMOTE", parts > 1 ? first_part(g, parts) : g->promote / K_TILE);
     kn_params_set(params, "ONCE", parts == 2);
     kn_params_set_name(params, "GROUP", group_names[g->group]);
     kn_params_set_name(params, "OFFSETS_T", g->offsets_dtype == KN_I64 ? "s64" : "s32");

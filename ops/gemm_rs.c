@@ -14,9 +14,9 @@ enum {
     FIXED_BYTES = 1024,       /* mbarriers, alignment */
     PATCHES_BYTES = 8 * 5120, /* of epilogues that pass through shared memory */
     MAX_STAGES = 8,
-    PROMOTE_BLOCKS = 1, /* 64 of k, as gemm_portable */
-    WIDE_TILE = 192,    /* rows of a tile that may be taken as a half: more spill registers */
-    MAP_F32 = 7,        /* CU_TENSOR_MAP_DATA_TYPE_FLOAT32 */
+    PROMOTE_BLOCKS = KN_GEMM_PROMOTE_CHAIN / BK,
+    WIDE_TILE = 192, /* rows of a tile that may be taken as a half: more spill registers */
+    MAP_F32 = 7,     /* CU_TENSOR_MAP_DATA_TYPE_FLOAT32 */
     MAP_BF16 = 9,
     MAP_F16 = 6,
     SWIZZLE_128B = 3,

@@ -342,7 +342,7 @@ static void emit_dw_router(layer *m) {
         m, OUT_ROUTER, "moe_layer_dw_router",
         m->parts ? dz_part(m, DZ_PARTS - 1, false) : kept_rows(m->dz_f32, m->dz_ld, KN_F32, false), hidden);
     if (m->tokens == 0 && g.accumulate) return;
-    g.promote = true;
+    g.promote = KN_GEMM_PROMOTE;
     if (m->parts) {
         g.n_segments = DZ_PARTS;
         for (int i = 1; i < DZ_PARTS; i++) {

@@ -14,7 +14,7 @@ enum { OPTION_MATH, OPTION_RAGGED };
 static void set_math(kn_gemm *g, kn_dtype dtype, int64_t math) {
     if (dtype != KN_F32) math = KILN_MATH_FAST;
     g->a_split = g->b_split = math == KILN_MATH_ACCURATE ? 3 : math == KILN_MATH_BALANCED ? 2 : 1;
-    g->promote = math != KILN_MATH_FAST;
+    g->promote = math != KILN_MATH_FAST ? KN_GEMM_PROMOTE : 0;
 }
 
 /* An operand that is a tensor argument whose last two axes are its matrix. `depth_axis` is the axis of K. */
