@@ -50,7 +50,7 @@ typedef struct tile {
     int64_t col_tiles; /* column tiles of the matrix */
     int64_t blocks;    /* along the rows */
     bool walk;         /* a block comes back for more rows */
-    bool one_wave;     /* all blocks are on the device at once */
+    bool one_wave;     /* all blocks are on the device at once, as far as the kernel may know */
 } tile;
 
 static bool is_aligned16(const kn_problem *p, int arg) {
@@ -75,7 +75,7 @@ static tile choose_tile(const kn_problem *p, const kn_device_facts *facts) {
     if (most < 1) most = 1;
     t.walk = p->sm_limit || row_blocks > most;
     t.blocks = row_blocks < most ? row_blocks : most;
-    t.one_wave = !t.walk && t.blocks * t.col_tiles <= (int64_t)facts->multiprocessors * BLOCKS_PER_SM;
+    t.one_wave = !p->generic && !t.walk && t.blocks * t.col_tiles <= (int64_t)facts->multiprocessors * BLOCKS_PER_SM;
     return t;
 }
 

@@ -100,6 +100,7 @@ START_TEST(generic_kernels_do_not_know_the_rows) {
     kn_program *a = plan(&p, &h200, "sm_90a"), *b = plan(&q, &h200, "sm_90a");
     ck_assert_mem_eq(&a->kernel[0], &b->kernel[0], sizeof a->kernel[0]);
     ck_assert_int_eq(param(a, "B"), 0);
+    ck_assert_str_eq(kn_params_find(&a->kernel[0].params, "LOSS")->text, "along");
     p.generic = 0; /* the same tile */
     kn_program *exact = plan(&p, &h200, "sm_90a");
     const char *tile[] = {"VEC", "TX", "TY"};
