@@ -73,12 +73,12 @@ END_TEST
  * those for many rows, and twice those for few. */
 START_TEST(weight_gradients_are_made_in_tiles) {
     static const int rows[3][5] = {{300, 0, 140, 100, 20}, {300, 0, 10, 8, 2}, {190, 0, 90, 30, 10}};
-    for (int i = 0; i < 6; i++) {
-        kn_gen_config c = routed_config(i / 2 ? 320 : 560, 520, 24, 5, 1);
-        c.dtype = c.out_dtype = i % 2 ? KN_BF16 : KN_F32;
-        c.options.common.accumulate = i % 2 ? 0 : 31;
+    for (int i = 0; i < 3; i++) {
+        kn_gen_config c = routed_config(i ? 320 : 560, 520, 24, 5, 1);
+        c.dtype = c.out_dtype = i == 1 ? KN_BF16 : KN_F32;
+        c.options.common.accumulate = i == 1 ? 0 : 31;
         c.absent |= bit(OUT_HIDDEN) | bit(OUT_WEIGHTS);
-        check_counts(&c, rows[i / 2], "tiles");
+        check_counts(&c, rows[i], "tiles");
     }
 }
 END_TEST
