@@ -71,6 +71,14 @@ static int64_t first_part(const kn_gemm *g, int parts) {
     return tiles;
 }
 
+/* Is no part longer than the first? Then all of them are put aside at equal distances, and the distance may be an
+ * argument: a generic kernel serves token counts that halve the depth and those that take thirds. */
+static bool has_equal_parts(const kn_gemm *g) {
+    for (int s = 0; s < g->n_segments; s++)
+        if (g->segment[s].k % KN_GEMM_DEPTH_BLOCK) return false;
+    return true;
+}
+
 static void fill_params(const kn_gemm *g, const kn_problem *p, const kn_gemm_tile *t, kn_params *params) {
     static const char *const group_names[] = {"none", "rows", "depth", "batch"};
     const kn_gemm_operand *a = &g->segment[0].a, *b = &g->segment[0].b;
@@ -89,8 +97,9 @@ static void fill_params(const kn_gemm *g, const kn_problem *p, const kn_gemm_til
     kn_params_set_name(params, "SWITCH", g->b_switch ? "of_b" : "none");
     kn_params_set_name(params, "MMA", f16 ? "f16" : "bf16");
     int parts = kn_gemm_depth_parts(g);
-    kn_params_set(params, "PROMOTE", parts > 1 ? first_part(g, parts) : g->promote / K_TILE);
-    kn_params_set(params, "ONCE", parts == 2);
+    bool by_argument = parts > 1 && has_equal_parts(g);
+    kn_params_set(params, "PROMOTE", by_argument ? -1 : parts > 1 ? first_part(g, parts) : g->promote / K_TILE);
+    kn_params_set(params, "ONCE", parts == 2 && !by_argument);
     kn_params_set_name(params, "GROUP", group_names[g->group]);
     kn_params_set_name(params, "OFFSETS_T", g->offsets_dtype == KN_I64 ? "s64" : "s32");
     kn_params_set_name(params, "GATHER",
@@ -147,4 +156,6 @@ void kn_gemm_portable_emit(kn_program_builder *b, const kn_gemm *g, const kn_pro
     }
     kn_gemm_bind_epilogue(l, g);
     kn_bind_i32(l, (int32_t)g->m);
+    int parts = kn_gemm_depth_parts(g);
+    if (parts > 1 && has_equal_parts(g)) kn_bind_i32(l, (int32_t)first_part(g, parts));
 }
