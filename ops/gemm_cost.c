@@ -154,7 +154,7 @@ int64_t kn_gemm_sm90_walks(const kn_gemm_candidate *c, const kn_gemm *const *g, 
 
 /* Rounds of walks of the CTA that has the most of them. */
 static double walk_rounds(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, int walk, double sms) {
-    return (double)kn_ceil_div(kn_gemm_sm90_walks(c, g, n, walk), (int64_t)sms);
+    return (double)kn_ceil_div(kn_gemm_sm90_walks(c, g, n, walk), sms >= 1 ? (int64_t)sms : 1);
 }
 
 int kn_gemm_sm90_walk(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, double sms) {
