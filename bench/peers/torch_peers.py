@@ -109,8 +109,11 @@ def report_kiln(op, name, **arguments):
     """Kiln on the same tensors; the outputs among the arguments are new ones."""
     if kiln is None:
         return
-    call = getattr(kiln.context_for(next(t for t in arguments.values() if torch.is_tensor(t))), op)
-    report(op, name, "kiln", lambda: call(**arguments))
+    ctx = kiln.context_for(next(t for t in arguments.values() if torch.is_tensor(t)))
+    # A captured call brings its workspace.
+    workspace = torch.empty(max(ctx.workspace_size(op, **arguments), 1), dtype=torch.uint8, device=DEV)
+    call = getattr(ctx, op)
+    report(op, name, "kiln", lambda: call(**arguments, workspace=workspace))
 
 
 # ---- cases ----------------------------------------------------------------------------------------------------------
