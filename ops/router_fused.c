@@ -66,7 +66,7 @@ static int stages_of(const kn_router *r, const layout *x) {
     if (x->dw_groups)
         left -= (x->splits - 1) * kn_router_ceil_div(COLUMNS / 8, x->splits) * 8 * 64 * blocks * (int64_t)sizeof(float);
     int64_t stage = blocks * TILE + (x->dw_groups ? TILE : 0), n = left / stage;
-    return n > MAX_STAGES ? MAX_STAGES : n < 2 ? 2 : (int)n;
+    return n > MAX_STAGES ? MAX_STAGES : (int)n;
 }
 
 static layout layout_of(const kn_router *r) {
