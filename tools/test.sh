@@ -68,9 +68,9 @@ build asan
 run_tests asan -L quick
 if [ $all -eq 1 ]; then
     need_packages "${ALL_PACKAGES[@]}"
-    export KN_LONG=1
     build tsan
     run_tests tsan -L quick
+    export KN_LONG=1
     build release
     run_tests release
     say "Long tests"
