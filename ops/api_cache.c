@@ -1,5 +1,6 @@
 /* The cache as tools see it: listing, verifying, trimming, merging. */
 #include "base/alloc.h"
+#include "base/file.h"
 #include "cache/cache.h"
 #include "cache/place.h"
 #include "jit/kernel.h"
@@ -173,15 +174,29 @@ int32_t kiln_cache_verify(const char *path, uint64_t *checked, uint64_t *bad, ch
 
 int32_t kiln_cache_trim(const char *path, int64_t max_bytes, uint64_t *removed, uint64_t *removed_bytes) {
     KN_REQUIRE(max_bytes >= 0, KN_E_ARG, "kiln_cache_trim: max_bytes is %" PRId64 "; wanted 0 or more", max_bytes);
-    const kn_cache_options options = {.dir = path, .no_read_only = true};
+    char *own;
     kn_cache *cache = NULL;
+    kn_cache_stats stats;
     uint64_t entries = 0, bytes = 0;
-    KN_TRY(kn_cache_open(&options, &cache));
-    kn_status st = kn_cache_trim(cache, max_bytes, &entries, &bytes);
-    kn_cache_close(cache);
+    struct stat st;
+    bool given = path != NULL;
+    KN_TRY(find_place(path, &path, &own));
+    const kn_cache_options options = {.dir = path, .no_read_only = true};
+    kn_status status = kn_cache_open(&options, &cache);
+    if (status != KN_OK) goto out;
+    kn_cache_get_stats(cache, &stats);
+    int err = kn_lstat(path, &st);
+    if (given && err != 0) /* the default directory is made when it is first needed */
+        KN_TRY_OUT(status, kn_fail(kn_status_from_errno(err), "%s: %s", path, strerror(err)));
+    if (!stats.dir_usable)
+        KN_TRY_OUT(status, kn_fail(KN_E_UNAVAILABLE, "the cache cannot be trimmed: %s", stats.dir_reason));
+    KN_TRY_OUT(status, kn_cache_trim(cache, max_bytes, &entries, &bytes));
     if (removed) *removed = entries;
     if (removed_bytes) *removed_bytes = bytes;
-    return st;
+out:
+    kn_cache_close(cache);
+    kn_free(own);
+    return status;
 }
 
 int32_t kiln_cache_merge(const char *const *paths, int32_t n, const char *out_path, uint64_t *entries) {

@@ -73,7 +73,7 @@ START_TEST(refuses_what_is_no_case_file) {
     static const struct {
         const char *text, *op, *sentence;
     } bad[] = {
-        {"{", NULL, "(line 1)"},
+        {"{", NULL, ":1: "},
         {"[]", NULL, "no list \"groups\""},
         {"{\"groups\": [{\"op\": \"gemm\"}]}", NULL, "needs \"op\" and \"cases\""},
         {"{\"groups\": [{\"op\": \"gem\", \"cases\": []}]}", NULL, "gem"},

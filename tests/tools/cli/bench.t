@@ -31,10 +31,19 @@ $ kiln bench gemm router_backward
 kiln: kiln bench takes at most one operation; it got 2
 [2]
 $ kiln bench gem --cases $CASES/tiny.json
-kiln: *tiny.json has no case of gem
+kiln: *tiny.json has no case of gem; it has load_balance_backward, router_backward, *
 [2]
 $ kiln bench --cases none.json
-kiln: none.json: *
+kiln: none.json: No such file or directory
+[3]
+$ echo '{"groups": [}' > wrong.json; kiln bench --cases wrong.json
+kiln: wrong.json:1: *
+[2]
+$ echo '{"groups": [{"op": "gemm", "axes": {"Q": 3}, "cases": [{"M": 1, "N": 2, "K": 3}]}]}' > wrong.json; kiln bench --cases wrong.json
+kiln: wrong.json: gemm has no axis Q
+[2]
+$ kiln bench gemm --case 0
+kiln: --case must be at least 1
 [2]
 $ kiln bench gemm --cases $CASES/tiny.json --case 9 --device null
 device "null", *

@@ -59,3 +59,15 @@ $ kiln cache stat
 $ kiln cache stat missing
 kiln: *missing*
 [3]
+# Only a directory is trimmed, and only one that is there.
+$ kiln cache trim missing --max 0
+kiln: missing: No such file or directory (KILN_E_IO)
+[3]
+$ kiln cache trim both.pack --max 0
+kiln: the cache cannot be trimmed: */both.pack is not *directory* (KILN_E_UNAVAILABLE)
+[3]
+$ KILN_CACHE_DIR=off kiln cache trim --max 0
+kiln: there is no cache directory: switched off (KILN_E_UNAVAILABLE)
+[3]
+$ KILN_CACHE_DIR=$PWD/never kiln cache trim --max 0
+0 entries removed, 0 B

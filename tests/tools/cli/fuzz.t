@@ -15,6 +15,9 @@ $ kiln fuzz gemm M=5 N=7 K=11 --scale 1e-3 --cases 2 | grep -E 'size|scale'
   size M * 2-15: 2
   size N * 2-15: 2
   scale * 0.001: 2
+$ kiln fuzz routed_experts_backward E=5 L=3 --work 1e5 --cases 1 | grep -E 'size (E|L)'
+  size E * 2-15: 1
+  size L * 2-15: 1
 $ kiln fuzz gemm --cases 2 --work 1e5 --json | grep -E '^  "'
   "device": "sim",
   "seed": 1,
@@ -46,6 +49,21 @@ kiln: "gem" is not an operation; there are load_balance_backward, *
 $ kiln fuzz gemm M=many
 kiln: M=many is "many"; wanted a whole number from 0 to *
 [2]
+$ kiln fuzz gemm load_balance_backward M=5 Q=3
+kiln: Q=3: no operation that is fuzzed has a size Q
+[2]
+$ kiln fuzz router_backward F=3 --cases 1
+kiln: F=3: no operation that is fuzzed has a size F
+[2]
+$ kiln fuzz gemm --cases 0
+kiln: --cases must be at least 1
+[2]
+$ kiln fuzz gemm --cases 1 --known missing.json
+kiln: missing.json: No such file or directory
+[3]
+$ kiln fuzz gemm --cases 1 -o /dev/null/found
+kiln: /dev/null/found: Not a directory
+[3]
 $ kiln fuzz gemm --scale -1
 kiln: --scale is "-1"; wanted a positive number
 [2]

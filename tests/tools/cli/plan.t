@@ -50,7 +50,7 @@ $ kiln plan
 kiln: kiln plan needs an operation; "kiln ops" lists them
 [2]
 $ kiln plan load_balance_backward B=10 E=8
-kiln: topk_idx has shape [B,K], and the size of K is not known
+kiln: topk_idx has shape [B,K], and the size of K is not known: it wants K=SIZE
 [2]
 $ kiln plan load_balance_backward B=10 E=8 K=2 Q=3
 kiln: "Q=3" is not an axis of load_balance_backward; wanted AXIS=SIZE with a letter of its shapes
@@ -62,7 +62,16 @@ $ kiln plan load_balance_backward B=10 E=8 K=2 --dtype grad_expert_mask=bf16
 kiln: --dtype grad_expert_mask=bf16: grad_expert_mask may be f32
 [2]
 $ kiln plan load_balance_backward B=10 E=8 K=2 --dtype mask=f32
-kiln: --dtype mask=f32: wanted TYPE, or ARGUMENT=TYPE with an argument of load_balance_backward
+kiln: --dtype mask=f32: wanted TYPE (*), or ARGUMENT=TYPE with an argument of load_balance_backward
+[2]
+$ kiln plan gemm M=8 N=8 K=8 --dtype fp8
+kiln: --dtype fp8: wanted TYPE (bf16, f16, f32, i32, i64, bool), or ARGUMENT=TYPE with an argument of gemm
+[2]
+$ kiln plan gemm M=8 N=8 K=8 --dtype a=fp8
+kiln: --dtype a=fp8: a may be bf16,f16,f32
+[2]
+$ kiln plan grouped_gemm G=2 M=8 N=8 K=8 Q=1
+kiln: "Q=1" is not an axis of grouped_gemm; wanted AXIS=SIZE with a letter of its shapes
 [2]
 $ kiln plan load_balance_backward B=10 E=8 K=2 --without training
 kiln: --without training: load_balance_backward needs it

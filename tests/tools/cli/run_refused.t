@@ -1,7 +1,7 @@
-# Files that cannot be run: exit code 2 and what is wrong with them.
+# Files that cannot be run: exit code 2 and what is wrong with them; 3 if a file cannot even be read.
 $ kiln run missing.safetensors
 kiln: missing.safetensors: No such file or directory
-[2]
+[3]
 $ kiln run .
 kiln: .: not a safetensors file: it is not a regular file
 [2]

@@ -11,6 +11,12 @@ kiln: --iterations must be at least 1
 $ kiln tune gemm M=64 N:512
 kiln: "N:512" is not an axis of gemm; wanted AXIS=SIZE with a letter of its shapes
 [2]
+$ kiln tune gemm M=64 N=512 K=1024 Q=5
+kiln: "Q=5" is not an axis of gemm; wanted AXIS=SIZE with a letter of its shapes
+[2]
+$ kiln tune gemm M=64 N=512 K=1024 --case 0
+kiln: --case must be at least 1
+[2]
 $ kiln tune gemm M=64 N=512 K=1024 --dtype bf16
 kiln: --dtype bf16: wanted ARGUMENT=TYPE with an argument of gemm
 [2]

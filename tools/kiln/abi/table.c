@@ -1,6 +1,8 @@
 /* The interface table as data: see table.h. */
 #include "abi/table.h"
 
+#include "common/args.h"
+
 #include "kiln/kiln.h"
 
 #include <string.h>
@@ -80,6 +82,25 @@ const kt_arg *kt_op_arg(const kt_op *op, const char *name) {
     for (int i = 0; i < op->n_args; i++)
         if (strcmp(op->args[i].name, name) == 0) return &op->args[i];
     return NULL;
+}
+
+bool kt_op_has_axis(const kt_op *op, char letter) {
+    if (letter < 'A' || letter > 'Z') return false;
+    for (int i = 0; i < op->n_args; i++) {
+        /* grouped_gemm's "?" depend on an option: [G,K,N] or [K,N], [M,N] or [G,M,N]. */
+        const char *shape = strcmp(op->args[i].shape, "?") == 0 ? "G,K,M,N" : op->args[i].shape;
+        if (strchr(shape, letter)) return true;
+    }
+    return false;
+}
+
+int kt_op_read_axis(const kt_op *op, const char *word, char *letter, int64_t *size) {
+    if (!kt_op_has_axis(op, word[0]) || word[1] != '=')
+        return kt_fail(KT_USAGE, "\"%s\" is not an axis of %s; wanted AXIS=SIZE with a letter of its shapes", word,
+                       op->name);
+    char what[] = "axis ?";
+    what[5] = *letter = word[0];
+    return kt_parse_number(word + 2, 0, INT64_MAX, what, size);
 }
 
 int kt_op_outputs(const kt_op *op) {

@@ -44,6 +44,11 @@ const kt_op *kt_op_at(int i); /* NULL past the end */
 const kt_op *kt_op_find(const char *name);
 const kt_arg *kt_op_arg(const kt_op *op, const char *name); /* NULL if it has none of that name */
 int kt_op_outputs(const kt_op *op);                         /* how many of its arguments are outputs */
+/** Does a shape of the operation have this letter? */
+bool kt_op_has_axis(const kt_op *op, char letter);
+/** The letter of "T=4096" in *letter and its size; a usage error if that is not an axis of the operation with a size.
+ */
+int kt_op_read_axis(const kt_op *op, const char *word, char *letter, int64_t *size);
 
 extern const kt_function kt_functions[];
 extern const size_t kt_n_functions;

@@ -10,11 +10,13 @@
 #include "bench/bench_time.h"
 #include "bench/bench_verify.h"
 
+enum { KT_BENCH_ALL_CASES = -1 }; /* instead of the number of one case, counted from 1 */
+
 typedef struct kt_bench {
     /* the command line */
     const char *library, *device, *cases_path, *out, *peers_list;
     bool json, cold, hot, graph, no_verify, no_cupti;
-    int64_t iterations, only_case; /* only_case: counted from 1; 0 = all */
+    int64_t iterations, only_case;
     /* the machine */
     kt_library *lib;
     void *ctx;

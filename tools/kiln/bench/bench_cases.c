@@ -9,6 +9,7 @@
 #include "bench/bench_cases.h"
 
 #include "abi/options.h"
+#include "common/report.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -43,6 +44,7 @@ static int take_sizes(const char *path, const json_t *object, kt_bench_case *c) 
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)object, key, value) {
         if (!(key[0] >= 'A' && key[0] <= 'Z' && key[1] == '\0')) continue;
+        if (!kt_op_has_axis(c->op, key[0])) return kt_fail(KT_USAGE, "%s: %s has no axis %s", path, c->op->name, key);
         if (!json_is_integer(value) || json_integer_value(value) < 0)
             return kt_fail(KT_USAGE, "%s: axis %s of %s is no size", path, key, c->group);
         c->size[key[0] - 'A'] = json_integer_value(value);
@@ -91,16 +93,32 @@ static int read_group(const char *path, const json_t *group, const char *wanted,
     return KT_GOOD;
 }
 
+/* "gemm, router_backward": what a command line may call the groups. */
+static const char *list_groups(const json_t *groups, char *text, size_t cap) {
+    kt_list names = {0};
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < json_array_size(groups); i++) {
+        const json_t *group = json_array_get(groups, i);
+        const char *name = kt_json_text(group, "group", kt_json_text(group, "op", "?"));
+        if (kt_list_has(&names, name) || used + strlen(name) + 3 > cap) continue;
+        used += (size_t)snprintf(text + used, cap - used, "%s%s", used ? ", " : "", name);
+        kt_list_add(&names, name);
+    }
+    kt_list_free(&names);
+    return text;
+}
+
 int kt_bench_cases_read(const char *path, const char *op, kt_bench_cases *out) {
-    json_error_t error;
     *out = (kt_bench_cases){0};
     if (path) {
-        out->file = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    } else {
-        out->file = json_loadb((const char *)kt_bench_seeds, kt_bench_seeds_bytes, JSON_REJECT_DUPLICATES, &error);
-        path = "bench/cases/seeds.json";
+        KT_TRY(kt_read_json(path, &out->file));
+        return kt_bench_cases_take(out->file, path, op, out);
     }
-    if (!out->file) return kt_fail(KT_USAGE, "%s: %s (line %d)", path, error.text, error.line);
+    json_error_t error;
+    path = "bench/cases/seeds.json";
+    out->file = json_loadb((const char *)kt_bench_seeds, kt_bench_seeds_bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!out->file) return kt_fail(KT_ENVIRONMENT, "the built-in %s:%d: %s", path, error.line, error.text);
     return kt_bench_cases_take(out->file, path, op, out);
 }
 
@@ -109,8 +127,10 @@ int kt_bench_cases_take(json_t *file, const char *path, const char *op, kt_bench
     const json_t *groups = json_object_get(out->file, "groups");
     if (!json_is_array(groups)) return kt_fail(KT_USAGE, "%s has no list \"groups\"", path);
     for (size_t i = 0; i < json_array_size(groups); i++) KT_TRY(read_group(path, json_array_get(groups, i), op, out));
-    if (out->n == 0) return kt_fail(KT_USAGE, "%s has no case%s%s", path, op ? " of " : "", op ? op : "");
-    return KT_GOOD;
+    if (out->n > 0) return KT_GOOD;
+    char known[1024];
+    return op ? kt_fail(KT_USAGE, "%s has no case of %s; it has %s", path, op, list_groups(groups, known, sizeof known))
+              : kt_fail(KT_USAGE, "%s has no case", path);
 }
 
 void kt_bench_cases_free(kt_bench_cases *cases) {

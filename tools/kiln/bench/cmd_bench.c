@@ -22,7 +22,8 @@ static int open_machine(kt_bench *b) {
 
 static int run_cases(kt_bench *b) {
     int worst = KT_GOOD;
-    size_t first = b->only_case ? (size_t)b->only_case - 1 : 0, last = b->only_case ? first : b->cases.n - 1;
+    bool all = b->only_case == KT_BENCH_ALL_CASES;
+    size_t first = all ? 0 : (size_t)b->only_case - 1, last = all ? b->cases.n - 1 : first;
     if (first >= b->cases.n) return kt_fail(KT_USAGE, "--case %zu: there are %zu cases", first + 1, b->cases.n);
     for (size_t i = first; i <= last; i++) {
         const kt_bench_case *c = &b->cases.item[i];
@@ -48,6 +49,7 @@ static int run_cases(kt_bench *b) {
 static int run(kt_bench *b, const char *op) {
     if (!b->cold && !b->hot) b->cold = b->hot = true;
     if (b->iterations < 1) return kt_fail(KT_USAGE, "--iterations must be at least 1");
+    if (b->only_case == 0) return kt_fail(KT_USAGE, "--case must be at least 1");
     KT_TRY(kt_bench_cases_read(b->cases_path, op, &b->cases));
     KT_TRY(open_machine(b));
     KT_TRY(kt_bench_report_begin(b));
@@ -59,7 +61,7 @@ static int run(kt_bench *b, const char *op) {
 }
 
 int kt_cmd_bench(const kt_command *self, int argc, char **argv) {
-    kt_bench b = {.iterations = 25, .report = json_object()};
+    kt_bench b = {.iterations = 25, .only_case = KT_BENCH_ALL_CASES, .report = json_object()};
     const kt_option options[] = {
         {"cases", KT_TEXT, &b.cases_path, "FILE", "the cases (default: built in, bench/cases/seeds.json)"},
         {"case", KT_NUMBER, &b.only_case, "N", "the N-th of the chosen cases alone"},

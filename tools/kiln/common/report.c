@@ -1,6 +1,7 @@
 /* What people read: see report.h. */
 #include "common/report.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,6 +107,19 @@ int kt_print_json(json_t *value) {
     putchar('\n');
     json_decref(value);
     return failed ? kt_fail(KT_ENVIRONMENT, "cannot write JSON to the standard output") : KT_GOOD;
+}
+
+int kt_read_json(const char *path, json_t **out) {
+    json_error_t error;
+    FILE *f = fopen(path, "r");
+    *out = NULL;
+    if (!f) return kt_fail(KT_ENVIRONMENT, "%s: %s", path, strerror(errno));
+    *out = json_loadf(f, JSON_REJECT_DUPLICATES, &error);
+    bool unread = ferror(f) != 0;
+    fclose(f);
+    if (*out) return KT_GOOD;
+    return unread ? kt_fail(KT_ENVIRONMENT, "%s cannot be read", path)
+                  : kt_fail(KT_USAGE, "%s:%d: %s", path, error.line, error.text);
 }
 
 const char *kt_json_text(const json_t *object, const char *key, const char *dflt) {

@@ -1,4 +1,4 @@
-/* What people read: tables with aligned columns, numbers with units. */
+/* What people read: tables with aligned columns, numbers with units; JSON in and out. */
 #ifndef KILN_TOOL_REPORT_H
 #define KILN_TOOL_REPORT_H
 
@@ -28,6 +28,10 @@ const char *kt_count_text(double n, const char *unit);
 
 /** Print `value` (and give it up) as indented JSON. */
 int kt_print_json(json_t *value);
+
+/** The JSON document in the file at `path`; the sentence of a failure names the file, and the line where there is one.
+ */
+int kt_read_json(const char *path, json_t **out);
 
 /* Fields of a JSON object; a missing one is `dflt`. */
 const char *kt_json_text(const json_t *object, const char *key, const char *dflt);

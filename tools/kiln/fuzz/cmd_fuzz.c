@@ -7,12 +7,14 @@
 #include "fuzz/fuzz_save.h"
 #include "fuzz/fuzz_shrink.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct fuzz {
     /* the command line */
@@ -41,6 +43,23 @@ static int read_size(fuzz *f, const char *word) {
     return kt_parse_number(word + 2, 0, INT64_MAX >> 8, word, &f->limits.fixed[word[0] - 'A']);
 }
 
+/* A size that no operation has would be given in vain: what a drawn case has is what can be given. */
+static int check_sizes(const fuzz *f) {
+    bool has[26] = {false};
+    kt_fuzz_limits free_choice = {.work = 1e7};
+    for (int i = 0; i < 26; i++) free_choice.fixed[i] = -1;
+    for (size_t k = 0; k < f->n_ops; k++) {
+        kt_fuzz_case c = kt_fuzz_draw(f->ops[k], 1, 0, &free_choice);
+        for (int i = 0; i < 26; i++) has[i] = has[i] || c.size[i] >= 0;
+        kt_fuzz_case_free(&c);
+    }
+    for (int i = 0; i < 26; i++)
+        if (f->limits.fixed[i] >= 0 && !has[i])
+            return kt_fail(KT_USAGE, "%c=%" PRId64 ": no operation that is fuzzed has a size %c", 'A' + i,
+                           f->limits.fixed[i], 'A' + i);
+    return KT_GOOD;
+}
+
 static int read_operands(fuzz *f, const kt_list *operands) {
     for (int i = 0; i < 26; i++) f->limits.fixed[i] = -1;
     for (size_t i = 0; i < operands->n; i++) {
@@ -54,9 +73,9 @@ static int read_operands(fuzz *f, const kt_list *operands) {
         if (f->n_ops == sizeof f->ops / sizeof *f->ops) return kt_fail(KT_USAGE, "too many operations");
         f->ops[f->n_ops++] = op;
     }
-    for (int i = 0; f->n_ops == 0 && kt_op_at(i); i++) f->ops[i] = kt_op_at(i);
-    while (f->ops[f->n_ops]) f->n_ops++;
-    return KT_GOOD;
+    if (f->n_ops == 0)
+        for (int i = 0; kt_op_at(i); i++) f->ops[f->n_ops++] = kt_op_at(i);
+    return check_sizes(f);
 }
 
 /* A positive number, 0 where there is none. */
@@ -105,7 +124,6 @@ static int shrink_and_save(fuzz *f, kt_fuzz_case *c, uint64_t number, kt_fuzz_fi
     }
     const char *folder = f->out ? f->out : ".";
     char *path = kt_format("%s/fuzz-%s-%" PRId64 "-%" PRIu64 ".safetensors", folder, c->op->name, f->seed, number);
-    (void)mkdir(folder, 0777);
     int code = kt_fuzz_save(&f->machine, c, path);
     json_object_set_new(row, "file", json_string(path));
     if (!f->json) {
@@ -197,7 +215,14 @@ static int run_replay(fuzz *f) {
     return code;
 }
 
+/* Make it now: a session that has found something must be able to keep it. */
+static int open_folder(const char *folder) {
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST) return kt_fail(KT_ENVIRONMENT, "%s: %s", folder, strerror(errno));
+    return access(folder, W_OK | X_OK) == 0 ? KT_GOOD : kt_fail(KT_ENVIRONMENT, "%s: %s", folder, strerror(errno));
+}
+
 static int run_all(fuzz *f) {
+    if (f->out) KT_TRY(open_folder(f->out));
     setenv("KILN_SIM_BUDGET", "500000000", 0); /* a kernel that never ends is found in seconds */
     KT_TRY(kt_fuzz_known_read(f->known_path, &f->ledger));
     KT_TRY(kt_library_open(f->library, &f->lib));
@@ -259,6 +284,7 @@ int kt_cmd_fuzz(const kt_command *self, int argc, char **argv) {
     if (code == KT_GOOD) code = read_operands(f, &operands);
     if (code == KT_GOOD) code = read_positive(f->scale, "--scale", 0, &f->limits.scale);
     if (code == KT_GOOD && f->most_findings < 1) code = kt_fail(KT_USAGE, "--findings must be at least 1");
+    if (code == KT_GOOD && f->cases < 1) code = kt_fail(KT_USAGE, "--cases must be at least 1");
     if (code == KT_GOOD) {
         kt_fuzz_report_begin(&f->report);
         code = run_all(f);

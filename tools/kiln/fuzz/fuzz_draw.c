@@ -67,12 +67,6 @@ static int64_t *size(kt_fuzz_case *c, char letter) {
     return &c->size[letter - 'A'];
 }
 
-static bool has_axis(const kt_op *op, char letter) {
-    for (int i = 0; i < op->n_args; i++)
-        if (strchr(op->args[i].shape, letter)) return true;
-    return false;
-}
-
 static int64_t draw_tokens(kt_random *r, int64_t hi) {
     return chance(r, 6) ? 0 : draw_size(r, 1, hi);
 }
@@ -89,11 +83,11 @@ static void draw_sizes(kt_random *r, bool aligned, bool large, kt_fuzz_case *c) 
     for (int i = 0; i < 26; i++) c->size[i] = -1;
     const char *features = "HIF";
     for (const char *s = features; *s; s++)
-        if (has_axis(c->op, *s)) *size(c, *s) = aligned ? draw_aligned(r, widest) : draw_size(r, 1, widest);
-    if (has_axis(c->op, 'E'))
+        if (kt_op_has_axis(c->op, *s)) *size(c, *s) = aligned ? draw_aligned(r, widest) : draw_size(r, 1, widest);
+    if (kt_op_has_axis(c->op, 'E'))
         *size(c, 'E') = flat ? draw_size(r, 1, 4096) : draw_size(r, 1, chance(r, 10) ? 2048 : 256);
-    if (has_axis(c->op, 'T')) *size(c, 'T') = draw_tokens(r, longest);
-    if (has_axis(c->op, 'B')) *size(c, 'B') = draw_tokens(r, 4096);
+    if (kt_op_has_axis(c->op, 'T')) *size(c, 'T') = draw_tokens(r, longest);
+    if (kt_op_has_axis(c->op, 'B')) *size(c, 'B') = draw_tokens(r, 4096);
     if (product) {
         *size(c, 'M') = chance(r, 5) ? 0 : aligned ? draw_aligned(r, longest) : draw_size(r, 1, longest);
         *size(c, 'N') = chance(r, 3) ? 0 : aligned ? draw_aligned(r, longest) : draw_size(r, 1, longest);
@@ -105,9 +99,9 @@ static void draw_sizes(kt_random *r, bool aligned, bool large, kt_fuzz_case *c) 
         *size(c, 'L') = draw_size(r, 1, chance(r, 10) ? 256 : 24);
         *size(c, 'E') = *size(c, 'L') + (chance(r, 30) ? kt_random_below(r, 16) : 0);
     }
-    if (has_axis(c->op, 'K'))
+    if (kt_op_has_axis(c->op, 'K'))
         *size(c, 'K') = flat ? draw_size(r, 1, 16) : draw_top_k(r, *size(c, 'E') > 0 ? *size(c, 'E') : 1);
-    if (has_axis(c->op, 'S')) *size(c, 'S') = chance(r, 50) ? 1 : 1 + kt_random_below(r, 5);
+    if (kt_op_has_axis(c->op, 'S')) *size(c, 'S') = chance(r, 50) ? 1 : 1 + kt_random_below(r, 5);
 }
 
 static void apply_fixed(const kt_fuzz_limits *limits, kt_fuzz_case *c) {

@@ -1,6 +1,8 @@
 /* The ledger of known findings: see fuzz_known.h. */
 #include "fuzz/fuzz_known.h"
 
+#include "common/report.h"
+
 #include <string.h>
 
 static int check_row(const char *path, size_t i, const json_t *row) {
@@ -23,12 +25,9 @@ static int check_row(const char *path, size_t i, const json_t *row) {
 }
 
 int kt_fuzz_known_read(const char *path, json_t **out) {
-    json_error_t error;
-    *out = json_array();
+    *out = path ? NULL : json_array();
     if (!path) return KT_GOOD;
-    json_decref(*out);
-    *out = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!*out) return kt_fail(KT_USAGE, "%s: %s (line %d)", path, error.text, error.line);
+    KT_TRY(kt_read_json(path, out));
     if (!json_is_array(*out)) return kt_fail(KT_USAGE, "%s is not a list", path);
     for (size_t i = 0; i < json_array_size(*out); i++) KT_TRY(check_row(path, i, json_array_get(*out, i)));
     return KT_GOOD;

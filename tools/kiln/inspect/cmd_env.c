@@ -9,6 +9,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+extern char **environ;
+
+static bool lists(const json_t *variables, const char *name, size_t n) {
+    size_t i;
+    json_t *v;
+    json_array_foreach(variables, i, v) {
+        const char *known = kt_json_text(v, "name", "");
+        if (strlen(known) == n && memcmp(known, name, n) == 0) return true;
+    }
+    return false;
+}
+
+/* Variables that look like Kiln's and are not: a misspelt one has no effect, and nothing else would say so. */
+static json_t *unknown_variables(const json_t *variables) {
+    json_t *names = json_array();
+    for (char **e = environ; *e; e++) {
+        size_t n = strcspn(*e, "=");
+        if (strncmp(*e, "KILN_", 5) == 0 && !lists(variables, *e, n)) json_array_append_new(names, json_stringn(*e, n));
+    }
+    return names;
+}
+
 /* What the library knows, plus what the tool alone knows. */
 static int gather(kt_library *lib, json_t **out) {
     KT_TRY(kt_call_json(lib, "kiln_env_json", 0, NULL, out));
@@ -17,6 +39,7 @@ static int gather(kt_library *lib, json_t **out) {
     json_array_append_new(variables,
                           json_pack("{s:s, s:s?, s:s, s:s}", "name", "KILN_LIBRARY", "value", value, "default",
                                     "(beside the program)", "meaning", "the libkiln that the tool opens"));
+    json_object_set_new(*out, "unknown", unknown_variables(variables));
     json_object_set_new(*out, "library", json_string(kt_library_path(lib)));
     return KT_GOOD;
 }
@@ -94,6 +117,9 @@ static void print_variables(const json_t *env) {
         kt_table_cell(&t, "%s", kt_json_text(v, "meaning", ""));
     }
     kt_table_end(&t, 2);
+    json_array_foreach(json_object_get(env, "unknown"), i, v) {
+        printf("  %s is set, and is no variable of Kiln\n", json_string_value(v));
+    }
 }
 
 int kt_cmd_env(const kt_command *self, int argc, char **argv) {

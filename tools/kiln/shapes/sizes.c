@@ -34,16 +34,10 @@ static int read_axes(const kt_sizes *s, kt_tensors *tensors) {
         tensors->size[letter[0] - 'A'] = json_integer_value(size);
     }
     for (size_t i = 0; i < s->axes.n; i++) {
-        const char *word = s->axes.item[i];
-        bool known = false;
-        for (int a = 0; a < s->op->n_args && word[0] >= 'A' && word[0] <= 'Z'; a++)
-            known = known || s->op->args[a].shape[0] == '?' || strchr(s->op->args[a].shape, word[0]);
-        if (!known || word[1] != '=')
-            return kt_fail(KT_USAGE, "\"%s\" is not an axis of %s; wanted AXIS=SIZE with a letter of its shapes", word,
-                           s->op->name);
-        char what[] = "axis ?";
-        what[5] = word[0];
-        KT_TRY(kt_parse_number(word + 2, 0, INT64_MAX, what, &tensors->size[word[0] - 'A']));
+        char axis;
+        int64_t given;
+        KT_TRY(kt_op_read_axis(s->op, s->axes.item[i], &axis, &given));
+        tensors->size[axis - 'A'] = given;
     }
     return KT_GOOD;
 }
@@ -77,8 +71,10 @@ static int check_dtype_words(const kt_sizes *s) {
         bool good = name ? kt_op_arg(s->op, name) != NULL : kt_dtype_named(word) != NULL;
         free(name);
         if (!good)
-            return kt_fail(KT_USAGE, "--dtype %s: wanted TYPE, or ARGUMENT=TYPE with an argument of %s", word,
-                           s->op->name);
+            return kt_fail(KT_USAGE,
+                           "--dtype %s: wanted TYPE (bf16, f16, f32, i32, i64, bool), or ARGUMENT=TYPE with an "
+                           "argument of %s",
+                           word, s->op->name);
     }
     return KT_GOOD;
 }

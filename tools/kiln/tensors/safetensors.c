@@ -163,7 +163,7 @@ int kt_safetensors_open(const char *path, kt_safetensors *out) {
     if (fd < 0 || fstat(fd, &st) != 0) {
         int err = errno;
         if (fd >= 0) close(fd);
-        return kt_fail(KT_USAGE, "%s: %s", path, strerror(err));
+        return kt_fail(KT_ENVIRONMENT, "%s: %s", path, strerror(err));
     }
     if (!S_ISREG(st.st_mode) || st.st_size == 0) {
         close(fd);

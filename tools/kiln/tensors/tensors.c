@@ -89,8 +89,8 @@ int kt_tensors_derive(kt_tensors *ts, int i, const kt_dtype *dtype) {
         for (int j = 0; j < ts->op->n_args; j++)
             if (ts->tensor[j].present && strcmp(axes_of(ts, j), text) == 0)
                 return set_shape(ts, i, dtype, ts->tensor[j].rank, ts->tensor[j].shape);
-        return kt_fail(KT_USAGE, "%s has shape [%s], and the size of %c is not known", ts->op->args[i].name, text,
-                       'A' + letter);
+        return kt_fail(KT_USAGE, "%s has shape [%s], and the size of %c is not known: it wants %c=SIZE",
+                       ts->op->args[i].name, text, 'A' + letter, 'A' + letter);
     }
     return set_shape(ts, i, dtype, rank, shape);
 }

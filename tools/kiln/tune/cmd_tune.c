@@ -3,6 +3,7 @@
 #include "common/report.h"
 #include "tune/tune.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,12 +35,14 @@ static int run(tune_call *c) {
     kt_bench *b = &t->bench;
     if (b->iterations < 1) return kt_fail(KT_USAGE, "--iterations must be at least 1");
     if (t->top < 2 || t->top > KT_TUNE_MAX) return kt_fail(KT_USAGE, "--top must be 2 to %d", KT_TUNE_MAX);
+    if (c->only_case == 0) return kt_fail(KT_USAGE, "--case must be at least 1");
     KT_TRY(find_cases(c));
-    if (c->only_case < 0 || (size_t)c->only_case > b->cases.n)
-        return kt_fail(KT_USAGE, "--case %d: there are %zu cases", (int)c->only_case, b->cases.n);
+    bool all = c->only_case == KT_BENCH_ALL_CASES;
+    if (!all && (size_t)c->only_case > b->cases.n)
+        return kt_fail(KT_USAGE, "--case %" PRId64 ": there are %zu cases", c->only_case, b->cases.n);
     KT_TRY(kt_tune_open(t));
     for (size_t i = 0; i < b->cases.n; i++) {
-        if (c->only_case && i + 1 != (size_t)c->only_case) continue;
+        if (!all && i + 1 != (size_t)c->only_case) continue;
         if (isatty(2))
             fprintf(stderr, "\r\033[K%zu/%zu %s %s", i + 1, b->cases.n, b->cases.item[i].group, b->cases.item[i].name);
         int code = kt_tune_case(t, &b->cases.item[i]);
@@ -55,7 +58,8 @@ static int run(tune_call *c) {
 }
 
 int kt_cmd_tune(const kt_command *self, int argc, char **argv) {
-    tune_call c = {.tune = {.bench = {.iterations = 15, .report = json_object()}, .top = 8}};
+    tune_call c = {.tune = {.bench = {.iterations = 15, .report = json_object()}, .top = 8},
+                   .only_case = KT_BENCH_ALL_CASES};
     kt_bench *b = &c.tune.bench;
     const kt_option options[] = {
         {"o", KT_TEXT, &c.out, "FILE", "write the choices to FILE, after every call"},

@@ -24,14 +24,9 @@ static json_t *list_of(const kt_list *words) {
 
 static int read_axes(const kt_op *op, const kt_list *operands, json_t *row) {
     for (size_t i = 1; i < operands->n; i++) {
-        const char *word = operands->item[i];
-        char key[2] = {word[0], '\0'}, what[] = "axis ?";
+        char key[2] = "";
         int64_t size;
-        if (!(word[0] >= 'A' && word[0] <= 'Z' && word[1] == '='))
-            return kt_fail(KT_USAGE, "\"%s\" is not an axis of %s; wanted AXIS=SIZE with a letter of its shapes", word,
-                           op->name);
-        what[5] = word[0];
-        KT_TRY(kt_parse_number(word + 2, 0, INT64_MAX, what, &size));
+        KT_TRY(kt_op_read_axis(op, operands->item[i], key, &size));
         json_object_set_new(row, key, json_integer(size));
     }
     return KT_GOOD;
