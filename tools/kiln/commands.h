@@ -16,6 +16,10 @@ int kt_cmd_fuzz(const kt_command *self, int argc, char **argv);
 
 extern const kt_command kt_commands[]; /* ends with a row without a name */
 
+/* What the library has facts of (jit/device_facts.c), for help; the transcript of usage compares the two. */
+#define KT_ARCHITECTURES "sm_90a,sm_80,sm_86,sm_89,sm_100,sm_120"
+#define KT_MACHINES "h200,h100-pcie,h20,a100,rtx-a6000,l40s,b200,rtx-5090"
+
 /* The option that all commands have. */
 #define KT_OPTION_LIBRARY(target)                                                                                      \
     {                                                                                                                  \

@@ -46,3 +46,6 @@ kiln: check failed: grad_expert_mask_out[5, 7] is off by * its bound; 1 elements
 *"worst_place": "[5,7]",
 *"bad_elements": 1,
 *"exit_code": 1
+# Kernels that could not be written are counted: here files lie where the cache's folders would be.
+$ mkdir -m 700 full full/v1; for i in $(seq 0 255); do : > full/v1/$(printf %02x $i); done; KILN_LOG=0 KILN_CACHE_DIR=$PWD/full kiln run $GOLDEN/load_balance_backward/b1_e1_k1_t1.safetensors --no-assembler | tail -1
+cache: 1 built, 0 from memory, 0 from packs, 0 from disk (*/full; 1 could not be written)

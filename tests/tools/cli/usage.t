@@ -28,6 +28,16 @@ kiln *
 $ kiln help cache | tail -1
   merge *
 $ if command -v groff > /dev/null; then kiln help --man | groff -man -Tutf8 -ww -z; fi
+# The machines that help names are those that the library knows.
+$ kiln plan gemm M=1 N=1 K=1 --device offline:none 2>&1 | sed 's/.*known are //; s/ (KILN_E.*//; s/ ([a-z0-9_]*)//g; s/, /,/g' > known; grep -c h200 known; for c in plan warm; do kiln help $c | grep -F -c "MACHINE: $(cat known)" || kiln help $c | grep -F -c "machines: $(cat known)"; done
+1
+1
+0
+1
+$ kiln plan gemm M=1 N=1 K=1 --device offline:none 2>&1 | grep -o 'sm_[0-9a]*' | awk '!seen[$0]++' | paste -sd, > known; for c in plan warm; do kiln help $c | grep -F -c "reference device: $(cat known)" || kiln help $c | grep -F -c "reference devices: $(cat known)"; done
+1
+0
+1
 $ kiln --version
 kiln 0.1.0
 $ kiln fire

@@ -63,6 +63,13 @@ shapes.pack: * entries
 $ KILN_ON_MISS=error KILN_CACHE_DIR=off KILN_CACHE_RO=$PWD/shapes.pack kiln run $GOLDEN/router_backward/t130_h136_e60_k8.safetensors --check --no-assembler | grep -E 'cache:|check'
 cache: 0 built, * from packs*
 check passed
+# An operation that the model does not have.
+$ kiln warm --model Qwen3-30B-A3B --op moe_layer_backward --device sim
+kiln: there is nothing to build: moe_layer_backward is nothing that Qwen3-30B-A3B does: its router's scores are no sigmoids
+[2]
+$ : > none.jsonl; kiln warm none.jsonl --device sim
+kiln: there is nothing to build: no call is listed
+[2]
 # Calls that fail are listed with their line, the others are built, and the exit code says so.
 $ { head -1 shapes.jsonl; head -1 shapes.jsonl | sed 's/\[37,256\]/[37,255]/'; } > half.jsonl; kiln warm half.jsonl --device sim --cache $PWD/half | sed 's/ in .*//'; echo ${PIPESTATUS[0]}
 kiln: 1 calls failed: 0 kernels are not there

@@ -107,9 +107,8 @@ static int run(plan_call *c) {
 int kt_cmd_plan(const kt_command *self, int argc, char **argv) {
     plan_call c = {0};
     const kt_option options[] = {
-        {"arch", KT_TEXT, &c.arch, "ARCH", "plan for that architecture's reference device: sm_90a, sm_80"},
-        {"device", KT_TEXT, &c.device, "DEVICE",
-         "plan for this device, or for offline:MACHINE: h200, h100-pcie, h20, a100"},
+        {"arch", KT_TEXT, &c.arch, "ARCH", "plan for that architecture's reference device: " KT_ARCHITECTURES},
+        {"device", KT_TEXT, &c.device, "DEVICE", "plan for this device, or for offline:MACHINE: " KT_MACHINES},
         {"model", KT_TEXT, &c.model_name, "NAME",
          "sizes and options of a published model, to which AXIS=SIZE and --option add"},
         {"variants", KT_FLAG, &c.variants, NULL, "list the kernels of that model's calls across token counts"},

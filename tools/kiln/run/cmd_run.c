@@ -290,14 +290,14 @@ static int add_counters(kt_run *run) {
     uint64_t faults = 0;
     KT_TRY(kt_status(run->lib, KT_CALL(run->lib, "kiln_context_counters", KT_PTR(run->ctx), KT_PTR(&c))));
     KT_TRY(kt_status(run->lib, KT_CALL(run->lib, "kiln_context_device_faults", KT_PTR(run->ctx), KT_PTR(&faults))));
-    json_t *counters =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:s, s:f, s:f, s:f, s:I, s:f, s:I}", "launches",
-                  (json_int_t)c.launches, "built", (json_int_t)c.kernels_built, "memory", (json_int_t)c.hits_memory,
-                  "read_only", (json_int_t)c.hits_read_only, "disk", (json_int_t)c.hits_dir, "published",
-                  (json_int_t)c.published, "cache_usable", c.dir_usable != 0, "cache_dir", c.cache_dir, "cache_reason",
-                  c.cache_reason, "expand_us", (double)c.expand_ns / 1e3, "assemble_us", (double)c.assemble_ns / 1e3,
-                  "load_us", (double)c.load_ns / 1e3, "sim_instructions", (json_int_t)c.sim_instructions, "sim_us",
-                  (double)c.sim_ns / 1e3, "skipped_ids", (json_int_t)faults);
+    json_t *counters = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:s, s:f, s:f, s:f, s:I, s:f, s:I}", "launches",
+        (json_int_t)c.launches, "built", (json_int_t)c.kernels_built, "memory", (json_int_t)c.hits_memory, "read_only",
+        (json_int_t)c.hits_read_only, "disk", (json_int_t)c.hits_dir, "published", (json_int_t)c.published,
+        "publish_failed", (json_int_t)c.publish_failed, "cache_usable", c.dir_usable != 0, "cache_dir", c.cache_dir,
+        "cache_reason", c.cache_reason, "expand_us", (double)c.expand_ns / 1e3, "assemble_us",
+        (double)c.assemble_ns / 1e3, "load_us", (double)c.load_ns / 1e3, "sim_instructions",
+        (json_int_t)c.sim_instructions, "sim_us", (double)c.sim_ns / 1e3, "skipped_ids", (json_int_t)faults);
     json_object_set_new(run->report, "counters", counters);
     return KT_GOOD;
 }

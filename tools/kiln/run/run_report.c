@@ -11,11 +11,14 @@ static const json_t *get(const json_t *object, const char *key) {
     return json_object_get(object, key);
 }
 
+static bool is_simulated(const kt_run *run) {
+    return strcmp(kt_json_text(get(run->report, "device"), "kind", ""), "sim") == 0;
+}
+
 static void print_head(const kt_run *run) {
     const json_t *device = get(run->report, "device");
     char *axes = kt_tensors_axes_text(&run->tensors);
-    bool simulated = strcmp(kt_json_text(device, "kind", ""), "sim") == 0;
-    printf("%s  %s  on %s%s (%s)\n", run->op->name, axes, simulated ? "the simulator, as " : "",
+    printf("%s  %s  on %s%s (%s)\n", run->op->name, axes, is_simulated(run) ? "the simulator, as " : "",
            kt_json_text(device, "name", "?"), kt_json_text(device, "target", "?"));
     free(axes);
     printf("outputs ");
@@ -44,10 +47,11 @@ static void print_cache(const kt_run *run) {
     const json_t *c = get(run->report, "counters");
     printf("cache: %.0f built, %.0f from memory, %.0f from packs, %.0f from disk", kt_json_number(c, "built", 0),
            kt_json_number(c, "memory", 0), kt_json_number(c, "read_only", 0), kt_json_number(c, "disk", 0));
-    if (json_is_true(get(c, "cache_usable")))
-        printf(" (%s)\n", kt_json_text(c, "cache_dir", "?"));
-    else
-        printf(" (no directory: %s)\n", kt_json_text(c, "cache_reason", "?"));
+    bool usable = json_is_true(get(c, "cache_usable"));
+    printf(" (%s%s", usable ? "" : "no directory: ", kt_json_text(c, usable ? "cache_dir" : "cache_reason", "?"));
+    double lost = kt_json_number(c, "publish_failed", 0);
+    if (lost > 0) printf("; %.0f could not be written", lost);
+    printf(")\n");
 }
 
 /* A number that a check has to say, or "-" where the rule does not apply. */
@@ -85,8 +89,11 @@ static void print_check(const kt_run *run) {
 }
 
 void kt_run_print(const kt_run *run) {
+    const json_t *plan = get(run->report, "plan");
     print_head(run);
-    kt_print_launches(get(run->report, "plan"));
+    kt_print_launches(plan);
+    if (is_simulated(run) && *kt_json_text(plan, "assembler", ""))
+        printf("assembled only to see registers and spills: the simulator runs the PTX, and that is what is cached\n");
     print_run(run);
     print_cache(run);
     print_check(run);

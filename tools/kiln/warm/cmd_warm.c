@@ -100,6 +100,13 @@ static int read_machines(warm_call *c, kt_warm_job *job) {
     return kt_fail(KT_USAGE, "kiln warm needs --arch (sm_90a,sm_80) or --device (h200,a100,cuda:0,sim)");
 }
 
+static int nothing_to_build(const warm_call *c) {
+    const json_t *row = json_array_get(c->list.skipped, 0);
+    if (!row) return kt_fail(KT_USAGE, "there is nothing to build: no call is listed");
+    return kt_fail(KT_USAGE, "there is nothing to build: %s is nothing that %s does: %s", kt_json_text(row, "op", "?"),
+                   kt_json_text(row, "model", "?"), kt_json_text(row, "why", "?"));
+}
+
 static int read_calls(warm_call *c) {
     int64_t *tokens = NULL;
     kt_warm_models m = {.names = c->models, .sizes = &c->sizes};
@@ -115,8 +122,7 @@ static int read_calls(warm_call *c) {
     if (code == KT_GOOD && c->models.n > 0) code = kt_warm_list_models(&c->list, &m);
     free(tokens);
     kt_list_free(&m.ops);
-    if (code == KT_GOOD && c->list.n == 0) return kt_fail(KT_USAGE, "there is nothing to build: no call is listed");
-    return code;
+    return code == KT_GOOD && c->list.n == 0 ? nothing_to_build(c) : code;
 }
 
 static int64_t usable_cores(void) {
@@ -236,8 +242,8 @@ int kt_cmd_warm(const kt_command *self, int argc, char **argv) {
         {"dtype", KT_LIST, &c.sizes.dtypes, "[ARG=]TYPE", "with --model: type of an argument, or of all that are free"},
         {"with", KT_LIST, &c.sizes.with, "ARG", "with one --op: an optional input is present"},
         {"without", KT_LIST, &c.sizes.without, "ARG", "with one --op: an optional input or an output is absent"},
-        {"arch", KT_TEXT, &c.arch, "LIST", "build for these architectures' reference devices: sm_90a,sm_80"},
-        {"device", KT_TEXT, &c.device, "LIST", "build for these machines: h200,h100-pcie,h20,a100,cuda:0,sim"},
+        {"arch", KT_TEXT, &c.arch, "LIST", "build for these architectures' reference devices: " KT_ARCHITECTURES},
+        {"device", KT_TEXT, &c.device, "LIST", "build for these machines: " KT_MACHINES ",cuda:0,sim"},
         {"exact", KT_FLAG, &c.exact, NULL, "also the kernels of the very token counts"},
         {"pack", KT_TEXT, &c.pack, "FILE", "write a pack (and add to it if it is there) instead of the cache"},
         {"o", KT_TEXT, &c.pack, "FILE", "the same"},
