@@ -6,12 +6,12 @@
  *
  * Rules that hold everywhere
  * - Every function returns an int32_t status: KILN_OK (0) or a KILN_E_* code; kiln_error_message() then gives one
- * sentence that names the argument, what was seen and what was wanted. The sentence belongs to the calling thread.
+ *   sentence that names the argument, what was seen and what was wanted. The sentence belongs to the calling thread.
  * - Tensors are borrowed DLPack `DLTensor`s: address = data + byte_offset, strides in elements, NULL strides = compact
  *   row-major. An optional tensor or an unwanted output is NULL. The last axis is contiguous and row strides are free,
  *   unless the operation says otherwise. A tensor with no elements may have NULL data.
  * - Work is asynchronous on `stream` (a CUstream; NULL = the legacy default stream) and can be captured into CUDA
- * graphs once its plan exists. On the simulator calls are synchronous and tensors are host memory.
+ *   graphs once its plan exists. On the simulator calls are synchronous and tensors are host memory.
  * - Outputs must not overlap other tensors, unless the operation says so.
  * - Contexts may be used from several threads at once. All functions are thread-safe unless they say otherwise.
  * - Structs that may grow start with `uint32_t struct_size`: set it to sizeof of the struct and zero the rest.
@@ -188,18 +188,22 @@ KILN_API int32_t kiln_load_balance_backward(kiln_context *ctx, const DLTensor *g
 /* ---- router_backward ---------------------------------------------------------------------------------------------
  * From the gradient of the K routing weights a token to the gradients of the router's input and weight. */
 
+/* What routing_probs are of the logits. */
 #define KILN_SCORE_SOFTMAX 0
 #define KILN_SCORE_SIGMOID 1
-#define KILN_SCORE_SQRTSOFTPLUS 2
-#define KILN_SCORE_SOFTMAX_SELECTED 3
+#define KILN_SCORE_SQRTSOFTPLUS 2     /* sqrt(log(1 + exp(logit))) */
+#define KILN_SCORE_SOFTMAX_SELECTED 3 /* softmax over the selected experts alone */
+/* What the K selected scores were divided by to be routing weights; D is their sum. */
 #define KILN_NORMALISE_SUM 0
 #define KILN_NORMALISE_NONE 1
-#define KILN_NORMALISE_SUM_EPS 2
-#define KILN_NORMALISE_SUM_CLAMP 3
-#define KILN_LOGITS_GRADIENT_BEFORE_SOFTMAX 0
-#define KILN_LOGITS_GRADIENT_AFTER_SOFTMAX 1
-#define KILN_ROUND_DLOGITS_INPUT 0 /* to the products' input type */
-#define KILN_ROUND_DLOGITS_F32 1   /* kept f32 into both products (hi + lo) */
+#define KILN_NORMALISE_SUM_EPS 2   /* D + eps */
+#define KILN_NORMALISE_SUM_CLAMP 3 /* max(D, eps) */
+/* What grad_router_logits is added to. */
+#define KILN_LOGITS_GRADIENT_BEFORE_SOFTMAX 0 /* the gradient of the scores */
+#define KILN_LOGITS_GRADIENT_AFTER_SOFTMAX 1  /* the gradient of the logits, which it truly is */
+/* What the logits' gradient is rounded to before it enters both products. */
+#define KILN_ROUND_DLOGITS_INPUT 0 /* the products' input type */
+#define KILN_ROUND_DLOGITS_F32 1   /* nothing: it enters as hi + lo */
 
 typedef struct kiln_router_backward_options {
     kiln_common_options common;
@@ -207,8 +211,8 @@ typedef struct kiln_router_backward_options {
     int32_t normalise;       /* KILN_NORMALISE_* */
     int32_t logits_gradient; /* KILN_LOGITS_GRADIENT_* */
     int32_t round_dlogits;   /* KILN_ROUND_DLOGITS_* */
-    double eps;              /* 0 = 1e-20 */
-    double scaling;          /* 0 = 1 */
+    double eps;              /* of SUM_EPS and SUM_CLAMP; 0 = 1e-20 */
+    double scaling;          /* factor of the routing weights; 0 = 1 */
 } kiln_router_backward_options;
 
 KILN_API int32_t kiln_router_backward(kiln_context *ctx, const DLTensor *hidden_states, /* bf16/f16/f32 [T,H] */
@@ -231,7 +235,8 @@ KILN_API int32_t kiln_router_backward(kiln_context *ctx, const DLTensor *hidden_
                                       const kiln_router_backward_options *options, void *stream);
 
 /* ---- expert_mlp_backward ----------------------------------------------------------------------------------------
- * One SwiGLU expert on the T of B tokens that token_indices selects. */
+ * One SwiGLU expert, w2 (silu(w1 x) * w3 x), on the T of B tokens that token_indices selects. Rows of the outputs [B,H]
+ * and [B] that were not selected become zero (or stay, where accumulate adds to them). */
 
 /* h = g' * sigmoid(alpha*g') * (u' + offset), g' = min(g, limit), u' = clamp(u, -limit, limit) */
 typedef struct kiln_activation {
@@ -269,15 +274,17 @@ KILN_API int32_t kiln_expert_mlp_backward(kiln_context *ctx, const DLTensor *gra
                                           const kiln_expert_mlp_backward_options *options, void *stream);
 
 /* ---- moe_layer_backward ------------------------------------------------------------------------------------------
- * The shared expert and the sigmoid router of one layer. */
+ * The shared expert and the sigmoid router of one layer. Without grad_topk_weights every slot of a token gets the
+ * public benchmark's stand-in, |grad_output|^2 / K. */
 
-#define KILN_ROUTER_MODE_BENCHMARK 0
-#define KILN_ROUTER_MODE_EXACT 1
+/* Of weights c * s / D, s the selected scores, D their sum and c the scaling factor, with c != 1: */
+#define KILN_ROUTER_MODE_BENCHMARK 0 /* the public benchmark's formula, which divides by c */
+#define KILN_ROUTER_MODE_EXACT 1     /* the derivative, which multiplies */
 
 typedef struct kiln_moe_layer_backward_options {
     kiln_common_options common;
     double routed_scaling_factor; /* 0 = 1 */
-    int32_t norm_topk_prob;       /* KILN_TRUE, or KILN_FALSE: the weights were not normalised */
+    int32_t norm_topk_prob;       /* KILN_TRUE, or KILN_FALSE: the weights were not divided by D */
     int32_t router_mode;          /* KILN_ROUTER_MODE_* */
 } kiln_moe_layer_backward_options;
 
@@ -310,10 +317,11 @@ KILN_API int32_t kiln_moe_layer_backward(kiln_context *ctx, const DLTensor *grad
  * sorted by expert: then T rows [M,H], topk_weights [M] and K = 1.
  */
 
-#define KILN_MATH_BALANCED 0
-#define KILN_MATH_ACCURATE 1
-#define KILN_MATH_FAST 2
-#define KILN_WEIGHT_ON_OUTPUT 0
+/* How products of f32 matrices are made on tensor cores; docs/numerics.md has the error bounds. */
+#define KILN_MATH_BALANCED 0    /* roundings that the bounds of the outputs allow */
+#define KILN_MATH_ACCURATE 1    /* every operand as hi + lo */
+#define KILN_MATH_FAST 2        /* every operand rounded to bf16 */
+#define KILN_WEIGHT_ON_OUTPUT 0 /* topk_weights multiply the expert's output, or its input */
 #define KILN_WEIGHT_ON_INPUT 1
 
 typedef struct kiln_routed_experts_backward_options {

@@ -1,4 +1,7 @@
-/* What tools need beyond kiln.h: device memory, references, comparison, plans, the cache, counters. Same rules. */
+/* What tools need beyond kiln.h: device memory, references, comparison, plans, the cache, counters. Same rules.
+ *
+ * Functions that give a text (`buf`, `cap`, `needed`) set *needed to its bytes with the NUL and fill buf, unless it is
+ * NULL; KILN_E_ARG if cap is too small. So ask twice: with NULL, then with room. */
 #ifndef KILN_KILN_TOOLS_H
 #define KILN_KILN_TOOLS_H
 
@@ -61,18 +64,18 @@ KILN_API int32_t kiln_check(const char *op, const DLTensor *const *args, int32_t
 /* ---- plans ------------------------------------------------------------------------------------------------------ */
 
 /** The plan for these tensors (data is not looked at) as JSON: kernels with parameters, PTX lines, registers, spills,
- *  shared memory, grid, cache result; workspace, bytes, FLOP, floor. flags: KILN_PLAN_BUILD builds and loads;
+ * shared memory, grid, cache result; workspace, bytes, FLOP, floor. flags: KILN_PLAN_BUILD builds and loads;
  * KILN_PLAN_LIST only names the kernels [template, key, params]; 0 expands and, where an assembler is at hand,
  * assembles. *needed = bytes of the text with its NUL.
  *
- *  Fields: op, device, kind, target, shapes ("exact", "generic"), note, workspace_bytes, floor_bytes, floor_flops,
+ * Fields: op, device, kind, target, shapes ("exact", "generic"), note, workspace_bytes, floor_bytes, floor_flops,
  * floor_us (0: unknown device), assembler ("" if there is none, and why in assembler_reason), record (the line for warm
  * lists); kernels [name, template, params {name: value}, threads [3], cluster [3], smem_bytes, ptx_lines, ptx_version,
- *  ptx_digest, registers, spill_bytes, stack_bytes, remarks, remark, expand_us, assemble_us, cache ("built", "cached"
- * or "not looked for")]; launches [kernel (an index), grid [3], dependent]. What only an assembler knows is null where
+ * ptx_digest, registers, spill_bytes, stack_bytes, remarks, remark, expand_us, assemble_us, cache ("built", "cached" or
+ * "not looked for")]; launches [kernel (an index), grid [3], dependent]. What only an assembler knows is null where
  * there is none.
  *
- *  products (KILN_PLAN_EXPLAIN) [product, path, sizes, key (what a tuning file calls it), chosen, by ("cost", "tuning",
+ * products (KILN_PLAN_EXPLAIN) [product, path, sizes, key (what a tuning file calls it), chosen, by ("cost", "tuning",
  * "generic": by the cost for other sizes, "rule": there is one way, for the reason given in reason), candidates [name,
  * frame, tile [2], swap, stages, tiles, waves, and in clocks of one multiprocessor tensor, l2, hbm, epilogues, clocks
  * (together; us of them), refused (why it is not possible)], the cheapest first]. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # installed.sh BUILD COMPILER: an installed tree is usable from CMake and from pkg-config, shared and static, from C and C++,
-# also after it was moved; its tool finds its library.
+# also after it was moved; the README's C program runs on it; its tool finds its library.
 set -euo pipefail
 build=$1 cc=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -32,6 +32,11 @@ LD_LIBRARY_PATH=$libdir "$work/pc_shared"
 "$work/pc_static"
 "$cc" -x c++ -std=c++17 "${cflags[@]}" "$here/consumer/consumer.c" -x none -o "$work/pc_cxx" "${shared[@]}"
 LD_LIBRARY_PATH=$libdir "$work/pc_cxx"
+
+echo "-- the README's program"
+awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$here/../../README.md" >"$work/first.c"
+"$cc" -std=c11 -Wall -Wextra -Werror "${cflags[@]}" "$work/first.c" -o "$work/readme" "${shared[@]}"
+[ "$(LD_LIBRARY_PATH=$libdir "$work/readme")" = 0.25 ]
 
 echo "-- the tool"
 "$prefix/bin/kiln" ops load_balance_backward >"$work/ops"
