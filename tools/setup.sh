@@ -1,7 +1,7 @@
 # Sourced by tools/test.sh and tools/demo.sh: brings a bare Debian or Ubuntu machine to what the build needs.
 # Functions: say, fail, need_packages PACKAGE..., need_nvjitlink, need_nvrtc, need_torch, build PRESET [cmake arguments].
 
-say() { printf '\033[1m== %s\033[0m\n' "$*"; }
+say() { if [ -t 1 ]; then printf '\033[1m== %s\033[0m\n' "$*"; else printf '== %s\n' "$*"; fi; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 3; }
 
 # Install the Debian packages that are missing.
@@ -31,7 +31,8 @@ in_wheels() { find "$wheels" -path '*/nvidia/*/lib/*' -name "$1.so.[0-9]*" 2>/de
 need_library() {
     local library=$1 wheel=$2 variable=$3 wheels=$PWD/build/wheels path
     [ -n "${!variable:-}" ] && return 0
-    ldconfig -p 2>/dev/null | grep -q "$library\.so" && return 0
+    # Not by a pipe into grep -q, whose early end would be a failure of the pipe; and ldconfig is not in every user's PATH.
+    [[ $(PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null) == *"$library.so"* ]] && return 0
     compgen -G "/usr/local/cuda*/lib64/$library.so*" >/dev/null && return 0
     path=$(in_wheels "$library")
     if [ -z "$path" ]; then
