@@ -130,11 +130,6 @@ int kn_mkdir(const char *path, unsigned mode) {
     return mkdir(path, (mode_t)mode) == 0 ? 0 : errno;
 }
 
-int kn_link(const char *from, const char *to) {
-    SITE("link");
-    return link(from, to) == 0 ? 0 : errno;
-}
-
 int kn_rename(const char *from, const char *to) {
     SITE("rename");
     return rename(from, to) == 0 ? 0 : errno;

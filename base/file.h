@@ -19,7 +19,6 @@ int kn_fsync(int fd);
 int kn_fstat(int fd, struct stat *st);
 int kn_lstat(const char *path, struct stat *st);
 int kn_mkdir(const char *path, unsigned mode);
-int kn_link(const char *from, const char *to);
 int kn_rename(const char *from, const char *to);
 int kn_unlink(const char *path);
 

@@ -38,9 +38,8 @@ kn_status kn_nvjitlink_assemble(const kn_expansion *x, void **cubin, size_t *cub
 
 /** Parse an assembler log (nvJitLink's or the driver's) into a report; lines are mapped through `x` (may be NULL). */
 void kn_asm_parse_log(const char *log, const kn_expansion *x, kn_asm_report *report);
-/** Rewrite "line N" in an assembler's error log to template lines, into `out`. */
-void kn_asm_map_errors(const char *log, const kn_expansion *x, char *out, size_t cap);
-/** The first line of an error log that says what is wrong, mapped likewise; returns how many such lines there are. */
+/** The first line of an error log that says what is wrong, with template lines; returns how many such lines there are.
+ */
 int kn_asm_first_error(const char *log, const kn_expansion *x, char *out, size_t cap);
 
 /** CUDA C text -> PTX through NVRTC for "sm_XX"; *ptx is kn_free'd. KN_E_UNAVAILABLE / KN_E_ASSEMBLE with NVRTC's log.

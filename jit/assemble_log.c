@@ -99,17 +99,6 @@ static const char *next_line(const char **log, size_t *n) {
     return line;
 }
 
-void kn_asm_map_errors(const char *log, const kn_expansion *x, char *out, size_t cap) {
-    if (cap == 0) return;
-    *out = '\0';
-    text_out o = {out, cap - 1};
-    size_t n;
-    for (const char *line; (line = next_line(&log, &n)) != NULL;) {
-        if (o.at != out) put(&o, "\n", 1);
-        put_mapped(&o, line, n, x);
-    }
-}
-
 int kn_asm_first_error(const char *log, const kn_expansion *x, char *out, size_t cap) {
     static const char *const summaries[] = {"Ptx assembly aborted", "ERROR NVJITLINK", "ERROR 9: finish"};
     int errors = 0;

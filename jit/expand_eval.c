@@ -385,7 +385,8 @@ kn_status kn_ex_eval(kn_ex *ex, const kn_ex_expr *e, kn_ex_val *out) {
 
 /* ---- writing ------------------------------------------------------------------------------------------------- */
 
-kn_status kn_ex_put(kn_ex *ex, const kn_ex_val *v, kn_buf *out) {
+/* Write a value as ${...} does. */
+static kn_status put_value(kn_ex *ex, const kn_ex_val *v, kn_buf *out) {
     switch (v->kind) {
     case KN_EX_INT: kn_buf_add_i64(out, v->i); return KN_OK;
     case KN_EX_TEXT: kn_buf_add_n(out, v->text, v->len); return KN_OK;
@@ -404,7 +405,7 @@ kn_status kn_ex_put_text(kn_ex *ex, const kn_ex_text *t, kn_buf *out) {
         } else {
             kn_ex_val v;
             KN_TRY(kn_ex_eval(ex, s->expr, &v));
-            KN_TRY(kn_ex_put(ex, &v, out));
+            KN_TRY(put_value(ex, &v, out));
         }
     }
     return KN_OK;

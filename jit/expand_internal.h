@@ -312,8 +312,6 @@ int kn_ex_builtin_find(const char *s, size_t n); /* -1: none */
 kn_status kn_ex_eval(kn_ex *ex, const kn_ex_expr *e, kn_ex_val *out);
 /** The value must be an integer; `what` names it in the error. */
 kn_status kn_ex_eval_int(kn_ex *ex, const kn_ex_expr *e, const char *what, int64_t *out);
-/** Write a value as ${...} does. */
-kn_status kn_ex_put(kn_ex *ex, const kn_ex_val *v, kn_buf *out);
 kn_status kn_ex_put_text(kn_ex *ex, const kn_ex_text *t, kn_buf *out);
 /** The same as a text value of at most KN_EX_MAX_TEXT bytes. */
 kn_status kn_ex_eval_text(kn_ex *ex, const kn_ex_text *t, kn_ex_val *out);

@@ -149,7 +149,8 @@ static kn_status offline_backend(const char *machine, kn_backend **out) {
     return KN_OK;
 }
 
-kn_status kn_context_backend(const char *device, kn_backend **out) {
+/* Make the backend that a device string names. */
+static kn_status make_backend(const char *device, kn_backend **out) {
     if (!device) device = kn_env(KN_ENV_DEVICE);
     if (!device) device = "auto";
     if (strcmp(device, "auto") == 0) {
@@ -213,7 +214,7 @@ int32_t kiln_context_create(const char *device, const kiln_context_options *opti
                                   .tuning = o.tuning};
     kn_backend *backend = NULL;
     kn_engine *e = NULL;
-    KN_TRY(kn_context_backend(device, &backend));
+    KN_TRY(make_backend(device, &backend));
     KN_TRY(kn_engine_create(backend, &eo, &e));
     kn_status st = add_row(e, out);
     if (st != KN_OK) kn_engine_destroy(e);

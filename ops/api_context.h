@@ -21,7 +21,4 @@ void kn_context_leave(kiln_context *handle);
         kn_context_leave(ctx);                                                                                         \
     } while (0)
 
-/** Make the backend that a device string names. */
-kn_status kn_context_backend(const char *device, kn_backend **out);
-
 #endif

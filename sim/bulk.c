@@ -83,7 +83,8 @@ static kn_hb_access async_access(const kn_warp *w, int lane, kn_access_kind kind
         .who = who, .vc = w->hb ? kn_hb_view(w, 1u << lane) : NULL, .kind = kind, .lane = lane, .self = w};
 }
 
-kn_status kn_bulk_load(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, const kn_copy *c) {
+/* Global to shared, completing on c->bar. All fields of c are set; it is copied. */
+static kn_status load_bulk(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, const kn_copy *c) {
     kn_async *a = NULL;
     KN_TRY(kn_async_begin(m, w, i, lane, finish_load, sizeof *c, &a));
     memcpy(a->data, c, sizeof *c);
@@ -111,7 +112,7 @@ kn_status kn_bulk_load_all(kn_machine *m, kn_warp *w, const kn_insn *i, int lane
         uint64_t rank = (uint64_t)__builtin_ctz(mask) << KN_SMEM_RANK_SHIFT;
         KN_TRY(kn_shared_at(m, w, i, lane, rank | KN_SMEM_OFFSET(dst), c->bytes, align, &c->cta, &c->offset));
         KN_TRY(kn_bar_at(m, w, i, lane, rank | KN_SMEM_OFFSET(bar), true, &c->bar));
-        KN_TRY(kn_bulk_load(m, w, i, lane, c));
+        KN_TRY(load_bulk(m, w, i, lane, c));
     }
     return KN_OK;
 }

@@ -25,8 +25,6 @@ typedef struct kn_copy {
     uint8_t data[];
 } kn_copy;
 
-/** Global to shared, completing on c->bar. All fields of c are set; it is copied. */
-kn_status kn_bulk_load(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, const kn_copy *c);
 /** Shared to global (copy or reduction), in the lane's open bulk group. */
 kn_status kn_bulk_store(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, const kn_copy *c);
 /** Own shared to a peer's shared memory, completing on c->bar. */

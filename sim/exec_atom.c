@@ -1,7 +1,6 @@
 /* atom and red: read, combine, write, one lane after the other. The first lane is a seeded choice, so that kernels
  * whose result depends on the order show it. Global memory may be shared between host threads: there the exchange is
  * atomic. */
-#include "sim/convert.h"
 #include "sim/locate.h"
 #include "sim/rounding.h"
 

@@ -1,6 +1,5 @@
 /* cvt: between all integer and floating types, with rounding, saturation and packed results. One general conversion
  * does every form lane by lane; the frequent ones have kernels of their own that give the same bits (tested). */
-#include "sim/convert.h"
 #include "sim/lanes.h"
 #include "sim/rounding.h"
 
@@ -120,7 +119,8 @@ static uint64_t float_to_float(const kn_insn *i, kn_type to, double v) {
     return bits;
 }
 
-uint64_t kn_convert(const kn_insn *i, kn_type to, kn_type from, uint64_t bits) {
+/* `bits` of type `from` as type `to`, with the rounding and saturation that `i` carries. */
+static uint64_t convert(const kn_insn *i, kn_type to, kn_type from, uint64_t bits) {
     bits = low_bits(bits, kn_type_bytes[from]);
     bool from_float = kn_type_kind[from] == 'f', to_float = kn_type_kind[to] == 'f';
     if (!from_float) return to_float ? int_to_float(i, to, from, bits) : int_to_int(i, to, from, bits);
@@ -139,7 +139,7 @@ kn_status kn_x_cvt(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active)
     KN_TRY(kn_src64(m, w, i, &i->op[1], active, room, &a));
     for (int l = 0; l < KN_LANES; l++) {
         if (!(active >> l & 1)) continue;
-        uint64_t v = low_bits(kn_convert(i, to, from, a[l]), kn_type_bytes[to]);
+        uint64_t v = low_bits(convert(i, to, from, a[l]), kn_type_bytes[to]);
         out[l] = kn_type_kind[to] == 's' ? (uint64_t)sign_extend(v, kn_type_bytes[to]) : v;
     }
     return kn_put64(m, w, i, &i->op[0], active, out);
@@ -151,7 +151,7 @@ static void pack_kernel(const kn_insn *i, const void *const *src, void *dst) {
     uint32_t *d = dst;
     kn_type half = i->type[0] == KN_T_f16x2 ? KN_T_f16 : KN_T_bf16;
     for (int l = 0; l < KN_LANES; l++)
-        d[l] = (uint32_t)kn_convert(i, half, KN_T_f32, a[l]) << 16 | (uint32_t)kn_convert(i, half, KN_T_f32, b[l]);
+        d[l] = (uint32_t)convert(i, half, KN_T_f32, a[l]) << 16 | (uint32_t)convert(i, half, KN_T_f32, b[l]);
 }
 KN_KERNEL2(pack_bf16, float, float, uint32_t, kn_bf16_round(a) << 16 | kn_bf16_round(b))
 KN_KERNEL2(pack_f16, float, float, uint32_t, kn_f16_round(a) << 16 | kn_f16_round(b))

@@ -33,7 +33,8 @@ kn_status kn_units_shared(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_
     return KN_OK;
 }
 
-kn_bar_slot *kn_bar_find(kn_cta *cta, uint32_t offset) {
+/* The mbarrier at `offset` of a CTA; NULL when there was never one. */
+static kn_bar_slot *find_slot(kn_cta *cta, uint32_t offset) {
     kn_cta_units *u = cta->units;
     kn_bar_slot *s = u ? u->bars : NULL;
     while (s && s->offset != offset) s = s->next;
@@ -57,7 +58,7 @@ kn_status kn_bar_at(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, uint6
     kn_cta *cta = NULL;
     uint32_t offset = 0;
     KN_TRY(kn_shared_at(m, w, i, lane, addr, 8, 8, &cta, &offset));
-    kn_bar_slot *s = kn_bar_find(cta, offset);
+    kn_bar_slot *s = find_slot(cta, offset);
     if (!s || s->b.expected == 0)
         return kn_fault(m, w, i, lane, "there is no live mbarrier at shared address 0x%llx", (unsigned long long)addr);
     if (!init_known(w, s, (uint32_t)lane))
@@ -72,7 +73,8 @@ kn_status kn_bar_at(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, uint6
     return KN_OK;
 }
 
-void kn_bar_fence(kn_warp *w, uint32_t lanes) {
+/* fence.mbarrier_init or fence.proxy.async by w: inits that it knows of are now fit for the asynchronous proxy. */
+static void fence_inits(kn_warp *w, uint32_t lanes) {
     kn_cluster *c = w->cta->cluster;
     for (uint32_t k = 0; k < c->n_ctas; k++) {
         kn_cta_units *u = c->ctas[k].units;
@@ -120,7 +122,9 @@ kn_status kn_bar_complete_tx(kn_machine *m, kn_warp *w, const kn_insn *i, int la
     return done ? phase_done(s) : KN_OK;
 }
 
-kn_status kn_bar_arrive(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, kn_bar_slot *s, uint32_t count) {
+/* An arrival whose release the caller has done already (on s->arrived). */
+static kn_status arrive_released(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, kn_bar_slot *s,
+                                 uint32_t count) {
     bool done = false;
     const char *why = kn_mbar_arrive(&s->b, count, &done);
     if (why) return broken(m, w, i, lane, s, why);
@@ -136,7 +140,7 @@ static kn_status init_one(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t 
     KN_TRY(kn_shared_at(m, w, i, (int)lane, addr, 8, 8, &cta, &offset));
     if (cta != w->cta) return kn_fault(m, w, i, (int)lane, "an mbarrier is initialised by another CTA than its own");
     KN_TRY(kn_cta_units_of(cta, &u));
-    kn_bar_slot *s = kn_bar_find(cta, offset);
+    kn_bar_slot *s = find_slot(cta, offset);
     for (kn_bar_slot *o = u->bars; o; o = o->next)
         if (o != s && o->b.expected && offset < o->offset + 8 && o->offset < offset + 8)
             return kn_fault(m, w, i, (int)lane, "the mbarrier overlaps the one at shared address 0x%x", o->offset);
@@ -369,7 +373,7 @@ static kn_status arrive_behind_copies(kn_machine *m, kn_async *a) {
     if (!kn_copy_done(a->warp, a->lane, c->mark)) return KN_NOT_READY;
     KN_TRY(kn_copy_publish(m, a->warp, a->lane, c->mark));
     if (c->slot->arrived) KN_TRY(kn_hb_release(m, a->warp, 1u << a->lane, &c->slot->arrived->vc));
-    return kn_bar_arrive(m, a->warp, a->insn, a->lane, c->slot, 1);
+    return arrive_released(m, a->warp, a->insn, a->lane, c->slot, 1);
 }
 
 kn_status kn_x_copy_arrive(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
@@ -393,14 +397,14 @@ kn_status kn_x_copy_arrive(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t
 
 kn_status kn_x_fence_proxy(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
     bool all = i->space[0] == KN_SPACE_GENERIC;
-    kn_bar_fence(w, active);
+    fence_inits(w, active);
     return kn_hb_fence_proxy(m, w, active, all || i->space[0] != KN_SPACE_GLOBAL,
                              all || i->space[0] == KN_SPACE_GLOBAL);
 }
 
 kn_status kn_x_fence_init(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
     (void)i;
-    kn_bar_fence(w, active);
+    fence_inits(w, active);
     return kn_hb_fence_init(m, w, active);
 }
 

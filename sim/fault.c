@@ -5,7 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-void kn_origin_text(const kn_run *run, uint32_t line, char *out, size_t cap) {
+/* "template.ptxt:12" or "PTX line 34". */
+static void origin_text(const kn_run *run, uint32_t line, char *out, size_t cap) {
     const kn_sim_launch *launch = run->launch;
     if (launch->origin)
         launch->origin(launch->origin_user, line, out, cap);
@@ -19,7 +20,7 @@ kn_status kn_fault(kn_machine *m, const kn_warp *w, const kn_insn *i, int lane, 
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    kn_origin_text(m->run, i->line, where, sizeof where);
+    origin_text(m->run, i->line, where, sizeof where);
     if (lane >= 0) snprintf(who, sizeof who, " lane %d", lane);
     const kn_cta *c = w->cta;
     return kn_fail(KN_E_SIM, "%s: CTA (%u,%u,%u) warp %u%s: %s: %s", where, c->id[0], c->id[1], c->id[2], w->id, who,
@@ -43,7 +44,7 @@ kn_status kn_deadlock(kn_machine *m) {
                 more++;
                 continue;
             }
-            kn_origin_text(m->run, i->line, where, sizeof where);
+            origin_text(m->run, i->line, where, sizeof where);
             where[80] = 0;
             int n =
                 snprintf(text + at, sizeof text - at, "\n  CTA (%u,%u,%u) warp %u lanes %08x at %s: %.48s, %.40s %llu",

@@ -114,7 +114,8 @@ kn_status kn_hb_acquire(kn_warp *w, uint32_t lanes, const kn_vc *obj) {
     return KN_OK;
 }
 
-kn_status kn_hb_warp_sync(kn_machine *m, kn_warp *w, uint32_t lanes) {
+/* bar.warp.sync: the lanes know each other's past. */
+static kn_status sync_warp(kn_machine *m, kn_warp *w, uint32_t lanes) {
     kn_hb_warp *h = hb_of(w);
     if (!h) return KN_OK;
     if (whole(w, lanes)) KN_TRY(merge_some(w));
@@ -459,5 +460,5 @@ const kn_hb_ops kn_happens = {.run_begin = kn_hb_global_begin,
                               .release = on_release,
                               .acquire = on_acquire,
                               .fence = on_fence,
-                              .warp_sync = kn_hb_warp_sync,
+                              .warp_sync = sync_warp,
                               .warp_exit = on_exit};

@@ -90,8 +90,6 @@ const kn_vc *kn_hb_view(const kn_warp *w, uint32_t lanes);
 kn_status kn_hb_release(kn_machine *m, kn_warp *w, uint32_t lanes, kn_vc *obj);
 kn_status kn_hb_release_relaxed(kn_warp *w, kn_vc *obj);
 kn_status kn_hb_acquire(kn_warp *w, uint32_t lanes, const kn_vc *obj);
-/** bar.warp.sync: the lanes know each other's past. */
-kn_status kn_hb_warp_sync(kn_machine *m, kn_warp *w, uint32_t lanes);
 kn_status kn_hb_fence_proxy(kn_machine *m, kn_warp *w, uint32_t lanes, bool shared, bool global);
 kn_status kn_hb_fence_init(kn_machine *m, kn_warp *w, uint32_t lanes);
 /** `lanes` have waited for the work of an engine up to `count`. */
@@ -147,8 +145,6 @@ static inline bool kn_hb_ordered(kn_hb_access *a, kn_epoch prior, uint32_t lanes
 /** Fault: "<what> ... by <who>, not ordered". */
 kn_status kn_hb_race(kn_machine *m, kn_warp *w, const kn_insn *i, const kn_hb_access *a, const char *where,
                      uint64_t addr, kn_epoch prior, uint32_t prior_lanes, bool prior_is_write);
-kn_hb_place *kn_hb_place_find(kn_hb_places *p, uint64_t addr);
-kn_status kn_hb_place_make(kn_hb_places *p, uint64_t addr, kn_hb_place **out);
 void kn_hb_places_free(kn_hb_places *p);
 /** Release and acquire of one strong access. */
 kn_status kn_hb_sync(kn_machine *m, kn_warp *w, const kn_access *a, uint32_t lane, kn_hb_places *places, uint64_t addr);

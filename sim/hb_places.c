@@ -9,13 +9,13 @@ static uint32_t slot_of(const kn_hb_places *p, uint64_t addr) {
     return s;
 }
 
-kn_hb_place *kn_hb_place_find(kn_hb_places *p, uint64_t addr) {
+static kn_hb_place *find_place(kn_hb_places *p, uint64_t addr) {
     if (p->room == 0) return NULL;
     kn_hb_place *at = &p->at[slot_of(p, addr)];
     return at->addr ? at : NULL;
 }
 
-kn_status kn_hb_place_make(kn_hb_places *p, uint64_t addr, kn_hb_place **out) {
+static kn_status make_place(kn_hb_places *p, uint64_t addr, kn_hb_place **out) {
     if (2 * (p->n + 1) > p->room) {
         kn_hb_places old = *p;
         p->room = old.room ? 2 * old.room : 64;
@@ -58,7 +58,7 @@ kn_status kn_hb_sync(kn_machine *m, kn_warp *w, const kn_access *a, uint32_t lan
     bool acquires = a->sem == KN_TOK_acquire || a->sem == KN_TOK_acq_rel,
          releases = a->sem == KN_TOK_release || a->sem == KN_TOK_acq_rel;
     uint32_t me = m->cluster->index * KN_MAX_CLUSTER + w->cta->rank;
-    kn_hb_place *p = kn_hb_place_find(places, addr);
+    kn_hb_place *p = find_place(places, addr);
     int scope = scope_rank(a->scope);
     if (reads && p && in_scope(scope, p->cta, me) && in_scope(scope_rank(p->scope), p->cta, me)) {
         if (acquires) {
@@ -69,7 +69,7 @@ kn_status kn_hb_sync(kn_machine *m, kn_warp *w, const kn_access *a, uint32_t lan
         }
     }
     if (!writes || (!releases && !h->has_fenced && !p)) return KN_OK;
-    KN_TRY(kn_hb_place_make(places, addr, &p));
+    KN_TRY(make_place(places, addr, &p));
     if (a->kind == KN_WRITE) { /* a plain store ends the chain of releases that led here */
         kn_vc_free(&p->vc);
     }

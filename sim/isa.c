@@ -85,13 +85,6 @@ kn_token kn_token_find(const char *text, size_t len) {
         if (equals(tokens[t].text, text, len)) return (kn_token)t;
     return KN_TOK_NONE;
 }
-const char *kn_token_text(kn_token tok) {
-    return tokens[tok].text;
-}
-kn_mod_class kn_token_class(kn_token tok) {
-    return tokens[tok].cls;
-}
-
 kn_type kn_type_find(const char *text, size_t len) {
     for (int t = 1; t < KN_T_COUNT; t++)
         if (equals(type_text[t], text, len)) return (kn_type)t;

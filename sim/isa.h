@@ -14,10 +14,7 @@ const kn_isa_row *kn_isa_at(uint32_t index);
 /** Alternatives "a|b|c" that a set name (RND, INT) of a pattern stands for; NULL if it is no set. */
 const char *kn_isa_set(const char *name, size_t len);
 
-/** Tokens by text and back. */
 kn_token kn_token_find(const char *text, size_t len);
-const char *kn_token_text(kn_token tok);
-kn_mod_class kn_token_class(kn_token tok);
 kn_type kn_type_find(const char *text, size_t len);
 const char *kn_type_text(kn_type type);
 bool kn_space_find(const char *text, size_t len, kn_space *out);

@@ -4,7 +4,8 @@
 const kn_format kn_fmt_f16 = {10, 5}, kn_fmt_bf16 = {7, 8}, kn_fmt_tf32 = {10, 8}, kn_fmt_f32 = {23, 8},
                 kn_fmt_f64 = {52, 11};
 
-uint64_t kn_canonical_nan(kn_format f) {
+/* sign 0, all other bits 1 (f64: the quiet one with an empty payload) */
+static uint64_t canonical_nan(kn_format f) {
     if (f.mantissa == 52) return UINT64_C(0x7ff8000000000000);
     return (UINT64_C(1) << (f.mantissa + f.exponent)) - 1;
 }
@@ -52,7 +53,7 @@ uint64_t kn_round_double(double v, kn_format f, kn_rounding mode) {
     bool negative = bits >> 63;
     int e = (int)(bits >> 52 & 0x7ff);
     if (e == 0x7ff) {
-        if (mantissa) return kn_canonical_nan(f);
+        if (mantissa) return canonical_nan(f);
         return (uint64_t)negative << (f.mantissa + f.exponent) | ((UINT64_C(1) << f.exponent) - 1) << f.mantissa;
     }
     if (e == 0) return kn_round_pack(negative, mantissa, -1074, false, f, mode);

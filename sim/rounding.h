@@ -20,7 +20,6 @@ extern const kn_format kn_fmt_f16, kn_fmt_bf16, kn_fmt_tf32, kn_fmt_f32, kn_fmt_
 uint64_t kn_round_pack(bool negative, uint64_t sig, int exp, bool sticky, kn_format f, kn_rounding mode);
 /** A finite or infinite double rounded to a format; NaN gives the format's canonical NaN. */
 uint64_t kn_round_double(double v, kn_format f, kn_rounding mode);
-uint64_t kn_canonical_nan(kn_format f); /* sign 0, all other bits 1 (f64: the quiet one with an empty payload) */
 /** Value of a number of a format; exact. */
 double kn_widen(uint64_t bits, kn_format f);
 

@@ -72,7 +72,8 @@ static void merge_groups(kn_warp *w) {
     }
 }
 
-void kn_warp_retire(kn_machine *m, kn_warp *w, uint32_t mask) {
+/* Lanes `mask` of the running group leave; used by exit and by what ends threads. */
+static void retire(kn_machine *m, kn_warp *w, uint32_t mask) {
     kn_cta *c = w->cta;
     w->g->mask &= ~mask;
     w->live &= ~mask;
@@ -108,7 +109,7 @@ kn_status kn_x_bra(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active)
 kn_status kn_x_exit(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t active) {
     (void)i;
     if (w->live == active && m->hb) KN_TRY(m->hb->warp_exit(m, w));
-    kn_warp_retire(m, w, active);
+    retire(m, w, active);
     return KN_OK;
 }
 

@@ -6,8 +6,6 @@
 
 /** Run the cluster that m->cluster names for about `slice` instructions. *done: all its warps have exited. */
 kn_status kn_cluster_run(kn_machine *m, uint64_t slice, bool *done);
-/** Lanes `mask` of the running group leave; used by exit and by what ends threads. */
-void kn_warp_retire(kn_machine *m, kn_warp *w, uint32_t mask);
 
 /** exec_sync.c: a warp of the CTA has exited; barriers that wait for all may be complete now. */
 void kn_barriers_recheck(kn_cta *c);

@@ -21,8 +21,6 @@ typedef struct kn_bar_slot {
     struct kn_bar_slot *next;
 } kn_bar_slot;
 
-/** The mbarrier at `offset` of a CTA; NULL when there was never one. */
-kn_bar_slot *kn_bar_find(kn_cta *cta, uint32_t offset);
 /** The live mbarrier at shared address `addr`, for a use by `lane`: bounds, alignment, and that its init is ordered
  * before; `async`: the use is by the asynchronous proxy, which needs a fence behind the init. */
 kn_status kn_bar_at(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, uint64_t addr, bool async,
@@ -33,10 +31,6 @@ kn_epoch kn_bar_running(const kn_bar_slot *s, uint64_t flags);
 kn_epoch kn_bar_done(const kn_bar_slot *s, uint64_t flags);
 /** complete_tx by asynchronous work. */
 kn_status kn_bar_complete_tx(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, kn_bar_slot *s, uint32_t bytes);
-/** An arrival whose release the caller has done already (on s->arrived). */
-kn_status kn_bar_arrive(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, kn_bar_slot *s, uint32_t count);
-/** fence.mbarrier_init or fence.proxy.async by w: inits that it knows of are now fit for the asynchronous proxy. */
-void kn_bar_fence(kn_warp *w, uint32_t lanes);
 
 /* ---- warps and CTAs -------------------------------------------------------------------------------------- */
 

@@ -102,9 +102,3 @@ int kt_op_read_axis(const kt_op *op, const char *word, char *letter, int64_t *si
     what[5] = *letter = word[0];
     return kt_parse_number(word + 2, 0, INT64_MAX, what, size);
 }
-
-int kt_op_outputs(const kt_op *op) {
-    int n = 0;
-    for (int i = 0; i < op->n_args; i++) n += op->args[i].role == KT_OUT;
-    return n;
-}

@@ -43,7 +43,6 @@ const kt_op *kt_op_at(int i); /* NULL past the end */
 /** NULL and a sentence that lists the operations if there is no such one. */
 const kt_op *kt_op_find(const char *name);
 const kt_arg *kt_op_arg(const kt_op *op, const char *name); /* NULL if it has none of that name */
-int kt_op_outputs(const kt_op *op);                         /* how many of its arguments are outputs */
 /** Does a shape of the operation have this letter? */
 bool kt_op_has_axis(const kt_op *op, char letter);
 /** The letter of "T=4096" in *letter and its size; a usage error if that is not an axis of the operation with a size.

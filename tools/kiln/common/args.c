@@ -18,7 +18,7 @@ int kt_parse_number(const char *text, int64_t lo, int64_t hi, const char *what, 
     return KT_GOOD;
 }
 
-int kt_parse_bytes(const char *text, const char *what, int64_t *out) {
+static int parse_bytes(const char *text, const char *what, int64_t *out) {
     char *end = NULL;
     errno = 0;
     long long n = strtoll(text, &end, 10);
@@ -48,14 +48,15 @@ static int store(const kt_option *o, const char *spelled, const char *value) {
     case KT_TEXT: *(const char **)o->into = value; return KT_GOOD;
     case KT_LIST: kt_list_add(o->into, value); return KT_GOOD;
     case KT_NUMBER: return kt_parse_number(value, 0, INT64_MAX, spelled, o->into);
-    case KT_BYTES: return kt_parse_bytes(value, spelled, o->into);
+    case KT_BYTES: return parse_bytes(value, spelled, o->into);
     }
     return KT_GOOD;
 }
 
 kt_help_style kt_help = KT_HELP_TEXT;
 
-void kt_print_troff(const char *text) {
+/* Print `text` as a man page's, with what troff would take for its own escaped. */
+static void print_troff(const char *text) {
     if (*text == '.' || *text == '\'') fputs("\\&", stdout);
     for (; *text; text++) {
         if (*text == '-' || *text == '\\') putchar('\\');
@@ -75,9 +76,9 @@ static void print_details(const char *details) {
             rest ? printf("  %-8s %s\n", first, rest) : printf("%s\n", first);
         } else {
             fputs(rest ? ".TP\n.B " : ".PP\n", stdout);
-            kt_print_troff(first);
+            print_troff(first);
             putchar('\n');
-            if (rest) kt_print_troff(rest);
+            if (rest) print_troff(rest);
             if (rest) putchar('\n');
         }
         free(first);
@@ -87,21 +88,21 @@ static void print_details(const char *details) {
 
 static void print_man(const kt_command *command, const kt_option *options) {
     printf(".SS kiln %s%s ", command->name, options->name ? " [options]" : "");
-    kt_print_troff(command->operands);
+    print_troff(command->operands);
     putchar('\n');
-    kt_print_troff(command->summary);
+    print_troff(command->summary);
     putchar('\n');
     for (const kt_option *o = options; o->name; o++) {
         printf(".TP\n.B ");
-        kt_print_troff(o->name[1] ? "--" : "-");
-        kt_print_troff(o->name);
+        print_troff(o->name[1] ? "--" : "-");
+        print_troff(o->name);
         if (o->value) {
             fputs(" \\fI", stdout);
-            kt_print_troff(o->value);
+            print_troff(o->value);
             fputs("\\fR", stdout);
         }
         putchar('\n');
-        kt_print_troff(o->help);
+        print_troff(o->help);
         putchar('\n');
     }
     print_details(command->details);

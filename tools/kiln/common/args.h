@@ -31,8 +31,6 @@ typedef struct kt_command {
 /* How help is printed: as text, or as a command's part of the man page. */
 typedef enum kt_help_style { KT_HELP_TEXT, KT_HELP_MAN } kt_help_style;
 extern kt_help_style kt_help;
-/** Print `text` as a man page's, with what troff would take for its own escaped. */
-void kt_print_troff(const char *text);
 
 /** Fill the options' targets and *operands (borrowed from argv; kt_list_free). KT_HELP when --help was among them.
  *  `options` ends with a row whose name is NULL. */
@@ -40,6 +38,5 @@ int kt_args_parse(const kt_command *command, const kt_option *options, int argc,
 
 /** A whole number in [lo, hi], all of `text`. `what` names it in the error. */
 int kt_parse_number(const char *text, int64_t lo, int64_t hi, const char *what, int64_t *out);
-int kt_parse_bytes(const char *text, const char *what, int64_t *out);
 
 #endif
