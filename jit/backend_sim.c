@@ -36,8 +36,7 @@ static void destroy(kn_backend *b) {
     kn_free(b);
 }
 
-/* ---- modules -------------------------------------------------------------------------------------------------------
- */
+/* ---- modules ----------------------------------------------------------------------------------------------------- */
 
 /* The map has rows "ptx_line file:line [loops]", one for each change; the last one at or before the line counts. */
 static void look_up(const char *map, uint32_t line, char *out, size_t cap) {
@@ -113,8 +112,7 @@ static kn_status encode_tensor_map(kn_backend *b, const kn_tensor_map *map, uint
     return kn_sim_encode_tensor_map(&sim, out);
 }
 
-/* ---- launches ------------------------------------------------------------------------------------------------------
- */
+/* ---- launches ---------------------------------------------------------------------------------------------------- */
 
 static kn_status copy_extents(const kn_launch_args *args, kn_sim_extent **out) {
     KN_TRY(KN_NEW(out, args->n_extents + 1, "a launch's extents"));
@@ -202,8 +200,7 @@ void kn_backend_sim_seed(kn_backend *b, uint64_t seed) {
     kn_unlock(&s->lock);
 }
 
-/* ---- the backend ---------------------------------------------------------------------------------------------------
- */
+/* ---- the backend ------------------------------------------------------------------------------------------------- */
 
 static const kn_backend_ops ops = {.kind = "sim",
                                    .destroy = destroy,

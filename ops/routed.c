@@ -27,8 +27,7 @@ enum {
     SHORT_SUM = 128 /* H below which `fast` takes its first products as `balanced` does */
 };
 
-/* ---- checks ------------------------------------------------------------------------------------------------------
- */
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 static kn_status check_experts(const kiln_routed_experts_backward_options *o, int64_t local, int64_t *experts) {
     KN_REQUIRE(local >= 1 && local <= MAX_LOCAL, KN_E_SHAPE, "gate_weights has %lld experts; wanted 1 to %d",
@@ -77,8 +76,7 @@ kn_status kn_routed_experts_describe(const kn_call *call, kn_problem *p) {
                                   &p->option[KN_ROUTED_ACT_OFFSET]);
 }
 
-/* ---- plan --------------------------------------------------------------------------------------------------------
- */
+/* ---- plan -------------------------------------------------------------------------------------------------------- */
 
 /* What is rounded to what: docs/routed_experts.md. */
 static kn_routed_precision choose_precision(const kn_routed *r, int64_t math) {

@@ -227,8 +227,7 @@ void kn_routed_emit_gate_up(const kn_routed *r) {
     if (n > 0) emit_rows(r, products, n, true, r->at.x_scales);
 }
 
-/* ---- a, and all that follows from it element by element ----------------------------------------------------------
- */
+/* ---- a, and all that follows from it element by element ---------------------------------------------------------- */
 
 static void add_name(kn_gemm *g, const char *name, const char *text) {
     kn_param *q = &g->epi_param[g->n_epi_params++];
@@ -309,8 +308,7 @@ void kn_routed_emit_activation_gradient(const kn_routed *r) {
     emit_rows(r, products, 1, true, r->at.dy_scales);
 }
 
-/* ---- gradients ---------------------------------------------------------------------------------------------------
- */
+/* ---- gradients --------------------------------------------------------------------------------------------------- */
 
 /* D_e[m, n] = sum over the expert's rows of left[row, m] * right[row, n] */
 static kn_gemm weight_gradient(const kn_routed *r, int output, kn_gemm_operand left, int64_t m, kn_gemm_operand right,

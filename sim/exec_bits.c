@@ -36,8 +36,7 @@ kn_status kn_x_logic_pred(kn_machine *m, kn_warp *w, const kn_insn *i, uint32_t 
     return kn_put_pred(m, w, i, &i->op[0], active, v);
 }
 
-/* ---- shifts: amounts beyond the width are clamped ------------------------------------------------------------------
- */
+/* ---- shifts: amounts beyond the width are clamped ---------------------------------------------------------------- */
 
 KN_KERNEL2(shl_16, uint32_t, uint32_t, uint32_t, b > 15 ? 0 : a << b)
 KN_KERNEL2(shl_32, uint32_t, uint32_t, uint32_t, b > 31 ? 0 : a << b)
@@ -78,8 +77,7 @@ kn_status kn_p_shf_r(kn_insn *i) {
     return kn_use_kernel(i, i->m[KN_M_OP] == KN_TOK_wrap ? shf_r_wrap : shf_r_clamp);
 }
 
-/* ---- fields --------------------------------------------------------------------------------------------------------
- */
+/* ---- fields ------------------------------------------------------------------------------------------------------ */
 
 static inline uint64_t ones(uint32_t n) {
     return n >= 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1;

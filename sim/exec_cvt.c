@@ -162,8 +162,7 @@ kn_status kn_p_cvt_pack(kn_insn *i) {
     return kn_use_kernel(i, i->type[0] == KN_T_f16x2 ? pack_f16 : pack_bf16);
 }
 
-/* ---- frequent forms -------------------------------------------------------------------------------------------------
- */
+/* ---- frequent forms ---------------------------------------------------------------------------------------------- */
 
 static inline int32_t float_to_s32(float v) {
     if (v != v) return 0;

@@ -13,8 +13,7 @@
 
 enum { MAX_THREADS_PER_CTA = 1024, SLICE = 4096 };
 
-/* ---- checks of a launch -------------------------------------------------------------------------------------------
- */
+/* ---- checks of a launch ------------------------------------------------------------------------------------------ */
 
 static kn_status find_entry(const kn_sim_module *module, const char *name, const kn_entry **out) {
     if (!name && module->n_entries == 1) {
@@ -72,8 +71,7 @@ static kn_status check_memory(const kn_entry *e, const kn_sim_launch *l) {
     return KN_OK;
 }
 
-/* ---- workers ------------------------------------------------------------------------------------------------------
- */
+/* ---- workers ----------------------------------------------------------------------------------------------------- */
 
 typedef struct pool {
     kn_run *run;
@@ -236,8 +234,7 @@ out:
     return st;
 }
 
-/* ---- the launch ----------------------------------------------------------------------------------------------------
- */
+/* ---- the launch -------------------------------------------------------------------------------------------------- */
 
 static kn_status prepare(kn_run *run, const kn_sim_module *module, const char *entry, const kn_sim_launch *launch) {
     KN_TRY(find_entry(module, entry, &run->entry));

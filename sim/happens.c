@@ -16,8 +16,7 @@ static uint32_t cluster_of(const kn_warp *w) {
     return w->cta->cluster->index;
 }
 
-/* ---- what a warp knows --------------------------------------------------------------------------------------------
- */
+/* ---- what a warp knows ------------------------------------------------------------------------------------------- */
 
 const kn_vc *kn_hb_view(const kn_warp *w, uint32_t lanes) {
     const kn_hb_warp *h = hb_of(w);

@@ -81,8 +81,7 @@ typedef struct kn_hb_cluster {
     kn_hb_places places;
 } kn_hb_cluster;
 
-/* ---- threads ------------------------------------------------------------------------------------------------------
- */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 /** What lanes `lanes` all know. */
 const kn_vc *kn_hb_view(const kn_warp *w, uint32_t lanes);
@@ -97,8 +96,7 @@ kn_status kn_hb_waited(kn_warp *w, uint32_t lanes, kn_agent a, uint32_t count);
 /** Lane `lane` alone has waited for its bulk groups up to `count` (KN_A_BULK_READ or _WRITE). */
 void kn_hb_waited_alone(kn_warp *w, uint32_t lane, kn_agent a, uint32_t count);
 
-/* ---- accesses -----------------------------------------------------------------------------------------------------
- */
+/* ---- accesses ---------------------------------------------------------------------------------------------------- */
 
 /** The epoch of an access now; flags KN_EPOCH_*. */
 kn_epoch kn_hb_epoch(const kn_warp *w, kn_agent a, uint32_t lane, uint64_t flags);

@@ -208,8 +208,7 @@ static kn_status run_warp(kn_machine *m, kn_warp *w, uint32_t quantum, uint64_t 
     return st;
 }
 
-/* ---- asynchronous operations --------------------------------------------------------------------------------------
- */
+/* ---- asynchronous operations ------------------------------------------------------------------------------------- */
 
 kn_status kn_async_begin(kn_machine *m, kn_warp *w, const kn_insn *i, int lane, kn_async_step *step_fn, size_t bytes,
                          kn_async **out) {
@@ -258,8 +257,7 @@ static kn_status complete_one(kn_machine *m, bool *moved) {
     return KN_OK;
 }
 
-/* ---- a cluster's slice --------------------------------------------------------------------------------------------
- */
+/* ---- a cluster's slice ------------------------------------------------------------------------------------------- */
 
 static kn_warp *pick_warp(kn_machine *m) {
     kn_cluster *c = m->cluster;

@@ -55,8 +55,7 @@ static int64_t full_row(const kn_extent *x) {
     return -1;
 }
 
-/* ---- outputs -------------------------------------------------------------------------------------------------------
- */
+/* ---- outputs ----------------------------------------------------------------------------------------------------- */
 
 static void all_zeros(const kn_planted_program *p, kn_planted_tensor *t) {
     (void)p;
@@ -170,8 +169,7 @@ static void uncounted_ids(const kn_planted_program *p, kn_planted_tensor *t) {
     if (p->counter) *p->counter = p->counter_before;
 }
 
-/* ---- ids -----------------------------------------------------------------------------------------------------------
- */
+/* ---- ids --------------------------------------------------------------------------------------------------------- */
 
 static bool holds_ids(const kn_extent *x) {
     return strcmp(x->name, "selected_experts") == 0 || strcmp(x->name, "topk_indices") == 0 ||
@@ -222,8 +220,7 @@ static void lost_tie(kn_planted_tensor *t) {
             if (id_at(&t->x, i) == id_at(&t->x, j)) set_id(&t->x, i, -1);
 }
 
-/* ---- launches ------------------------------------------------------------------------------------------------------
- */
+/* ---- launches ---------------------------------------------------------------------------------------------------- */
 
 /* The grid ends one tile early. */
 static bool lost_tile(kn_planted_program *p, kn_launch_args *args) {
@@ -262,8 +259,7 @@ static void ignored_map_stride(kn_tensor_map *map) {
     if (map->rank > 1 && row % 16 == 0 && map->stride[0] > row) map->stride[0] = row;
 }
 
-/* ---- kernels -------------------------------------------------------------------------------------------------------
- */
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 /* Every statement that holds `word` becomes blank; line numbers stay. */
 static void blank(char *ptx, const char *word) {

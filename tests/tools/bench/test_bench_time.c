@@ -67,8 +67,7 @@ START_TEST(refuses_a_recording_that_is_not_whole) {
 }
 END_TEST
 
-/* ---- the scan kernel ----------------------------------------------------------------------------------------------
- */
+/* ---- the scan kernel --------------------------------------------------------------------------------------------- */
 
 /* Run the PTX on the simulator. */
 static void scan_on_simulator(const uint32_t *words, uint64_t n, uint32_t high, uint32_t low, uint64_t found[2]) {

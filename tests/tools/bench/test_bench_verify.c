@@ -64,8 +64,7 @@ static void read_tiny(const char *group) {
     ck_assert_msg(kt_bench_cases_read(path, group, &cases) == KT_GOOD, "%s", kt_message());
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------------
- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 START_TEST(memory_repeats_the_pattern) {
     read_tiny("gemm");
@@ -90,8 +89,7 @@ START_TEST(memory_repeats_the_pattern) {
 }
 END_TEST
 
-/* ---- wrong outputs ------------------------------------------------------------------------------------------------
- */
+/* ---- wrong outputs ----------------------------------------------------------------------------------------------- */
 
 enum { UNWRITTEN, ZEROED_END, SCALED, FAULTS };
 static const char *const fault_names[] = {"an element not written", "the last row zeroed", "scaled by 1.1"};
@@ -165,8 +163,7 @@ START_TEST(finds_every_wrong_output) {
 }
 END_TEST
 
-/* ---- slices -------------------------------------------------------------------------------------------------------
- */
+/* ---- slices ------------------------------------------------------------------------------------------------------ */
 
 /* The slices of a built-in case, without any memory. */
 static int slices_of(const char *op, size_t n, bound *b, kt_bench_slice slices[KT_BENCH_MAX_SLICES]) {

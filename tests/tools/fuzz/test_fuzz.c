@@ -43,8 +43,7 @@ static char *text_of(const kt_fuzz_case *c) {
     return text;
 }
 
-/* ---- cases --------------------------------------------------------------------------------------------------------
- */
+/* ---- cases ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(a_seed_draws_the_same_case_again) {
     for (int op = 0; kt_op_at(op); op++) {
@@ -132,8 +131,7 @@ START_TEST(draws_cover_what_they_should) {
 }
 END_TEST
 
-/* ---- memory -------------------------------------------------------------------------------------------------------
- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static kt_fuzz_memory *make_memory(const kt_fuzz_case *c) {
     kt_fuzz_memory *m = calloc(1, sizeof *m);
@@ -220,8 +218,7 @@ START_TEST(poison_is_where_it_should_be) {
 }
 END_TEST
 
-/* ---- verdicts -----------------------------------------------------------------------------------------------------
- */
+/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
 
 START_TEST(right_calls_pass) {
     static const char *const ops[] = {"load_balance_backward", "gemm", "grouped_gemm"};
@@ -267,8 +264,7 @@ START_TEST(small_slices_are_judged) {
 }
 END_TEST
 
-/* ---- what is kept -------------------------------------------------------------------------------------------------
- */
+/* ---- what is kept ------------------------------------------------------------------------------------------------ */
 
 START_TEST(a_saved_case_is_the_same_case) {
     char path[] = "/tmp/kiln-fuzz-XXXXXX";

@@ -145,8 +145,7 @@ double kt_bench_tensor_flops(const kt_bench_cases *cases, const char *device, do
     return json_is_number(rate) ? json_number_value(rate) : dflt;
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------------------------
- */
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 bool kt_bench_has_arg(const kt_bench_case *c, int i) {
     const kt_arg *arg = &c->op->args[i];

@@ -8,8 +8,7 @@
 
 enum { THREADS = 256, MAX_ARGS = 8, MAX_STEPS = 12, MAX_SCRATCH = 10 };
 
-/* ---- recipes ------------------------------------------------------------------------------------------------------
- */
+/* ---- recipes ----------------------------------------------------------------------------------------------------- */
 
 /* How a kernel of glue.cu is spread over blocks. */
 typedef enum spread { A_BLOCK_A_ROW, A_WARP_A_ROW, FOUR_A_THREAD, EIGHT_A_THREAD } spread;
@@ -85,8 +84,7 @@ static const recipe recipes[] = {
       {ADD_PRODUCT, 0, "THI", {"#3", "shared_expert_up_weight", "#4"}}}},
 };
 
-/* ---- state --------------------------------------------------------------------------------------------------------
- */
+/* ---- state ------------------------------------------------------------------------------------------------------- */
 
 /* A step made ready: a plan of cuBLASLt, or a kernel with its arguments. */
 typedef struct ready {
@@ -146,8 +144,7 @@ void kt_bench_composed_close(kt_bench_composed *c) {
     free(c);
 }
 
-/* ---- a case -------------------------------------------------------------------------------------------------------
- */
+/* ---- a case ------------------------------------------------------------------------------------------------------ */
 
 static int64_t size_of(const kt_tensors *ts, char letter) {
     return ts->size[letter - 'A'];

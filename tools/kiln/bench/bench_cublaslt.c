@@ -35,8 +35,7 @@ static int check(const kt_bench_cublaslt *lt, int rc, const char *what) {
 }
 #define CALL(owner, symbol, ...) KT_TRY(check((owner), (owner)->lt.symbol(__VA_ARGS__), #symbol))
 
-/* ---- opening ------------------------------------------------------------------------------------------------------
- */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static int find_symbols(kt_bench_cublaslt *lt) {
     const struct {
@@ -91,8 +90,7 @@ int64_t kt_bench_cublaslt_version(const kt_bench_cublaslt *lt) {
     return (int64_t)lt->lt.cublasLtGetVersion();
 }
 
-/* ---- plans --------------------------------------------------------------------------------------------------------
- */
+/* ---- plans ------------------------------------------------------------------------------------------------------- */
 
 /* cuBLASLt's matrices are column-major, so it computes the transpose of ours: d' = b' * a'. A row-major [rows, cols] of
  * ours is its [cols, rows] as it stands; one that is stored the other way round is its [rows, cols], to be transposed.

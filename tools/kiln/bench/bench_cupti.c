@@ -32,8 +32,7 @@ static int check(int rc, const char *what) {
     return kt_fail(KT_ENVIRONMENT, "%s: CUPTI says %d, %s", what, rc, text);
 }
 
-/* ---- buffers ------------------------------------------------------------------------------------------------------
- */
+/* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
 static void request(uint8_t **buffer, size_t *size, size_t *max_records) {
     *buffer = aligned_alloc(8, BUFFER_BYTES);
@@ -65,8 +64,7 @@ static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t siz
     free(buffer);
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------------
- */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static int find_symbols(void) {
     const struct {
@@ -124,8 +122,7 @@ const char *kt_bench_cupti_path(void) {
     return cupti.library ? cupti.path : NULL;
 }
 
-/* ---- recording ----------------------------------------------------------------------------------------------------
- */
+/* ---- recording --------------------------------------------------------------------------------------------------- */
 
 int kt_bench_cupti_start(void) {
     cupti.n = cupti.n_dropped = 0;

@@ -16,8 +16,7 @@ void kt_bench_store(const kt_dtype *dtype, void *data, uint64_t i, double value)
     kt_number_store(dtype->code, dtype->bits, (unsigned char *)data + i * (dtype->bits / 8u), value);
 }
 
-/* ---- routing ------------------------------------------------------------------------------------------------------
- */
+/* ---- routing ----------------------------------------------------------------------------------------------------- */
 
 /* Scores of ROUTED_ROWS tokens and the experts that they choose. */
 struct kt_bench_routes {
@@ -84,8 +83,7 @@ static struct kt_bench_routes *make_routes(int64_t experts, int64_t k, bool soft
     return r;
 }
 
-/* ---- contents -----------------------------------------------------------------------------------------------------
- */
+/* ---- contents ---------------------------------------------------------------------------------------------------- */
 
 typedef enum contents {
     NORMAL,     /* `scale` times a normal number */

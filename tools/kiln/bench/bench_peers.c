@@ -82,8 +82,7 @@ json_t *kt_bench_peers_json(const kt_bench_peers *peers) {
     return o;
 }
 
-/* ---- products -----------------------------------------------------------------------------------------------------
- */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 /* One product of an operation: letters of its sizes, names of the tensors that stand in for its operands (same shape
  * and type; what the numbers are does not matter). into: which result, so that the second may be added to the first.

@@ -76,8 +76,7 @@ int kt_bench_report_write(const kt_bench *b, const char *path) {
     return kt_fail(KT_ENVIRONMENT, "cannot write %s", path);
 }
 
-/* ---- text ---------------------------------------------------------------------------------------------------------
- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 void kt_bench_print_head(const kt_bench *b) {
     const json_t *r = b->report;

@@ -83,8 +83,7 @@ static int measure(call *k) {
     return k->verified ? kt_bench_same_bits(&b->memory, &k->tensors, &k->verdict, &k->same_bits) : KT_GOOD;
 }
 
-/* ---- the result ---------------------------------------------------------------------------------------------------
- */
+/* ---- the result -------------------------------------------------------------------------------------------------- */
 
 static json_t *stats_json(const kt_bench_stats *s) {
     return json_pack("{s:I, s:f, s:f, s:f, s:f}", "n", (json_int_t)s->n, "median", s->median, "q1", s->q1, "q3", s->q3,

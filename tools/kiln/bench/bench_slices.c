@@ -58,8 +58,7 @@ static void pick_features(draw *d, char letter) {
     pick(d, letter, size_of(d, 'T') > 4096 ? 32 : 64, 16);
 }
 
-/* ---- one function an operation ------------------------------------------------------------------------------------
- */
+/* ---- one function an operation ----------------------------------------------------------------------------------- */
 
 /* All of it, or rows whose number n divides B * K: with top_k = B * K / n the loss is spread as over all rows. */
 static int load_balance(draw *d) {

@@ -15,8 +15,7 @@ static double now_us(void) {
     return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
 }
 
-/* ---- statistics ---------------------------------------------------------------------------------------------------
- */
+/* ---- statistics -------------------------------------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -41,8 +40,7 @@ const kt_bench_stats *kt_bench_best(const kt_bench_times *times) {
     return times->span.n ? &times->span : &times->events;
 }
 
-/* ---- events -------------------------------------------------------------------------------------------------------
- */
+/* ---- events ------------------------------------------------------------------------------------------------------ */
 
 static int record(kt_bench_timer *t, size_t i) {
     kt_bench_memory *m = t->memory;
@@ -86,8 +84,7 @@ void kt_bench_timer_end(kt_bench_timer *t) {
     *t = (kt_bench_timer){0};
 }
 
-/* ---- one pass over all subjects ------------------------------------------------------------------------------------
- */
+/* ---- one pass over all subjects ---------------------------------------------------------------------------------- */
 
 /* Who is called when: all subjects once a round, each round in an order of its own. */
 static size_t *make_order(size_t rounds, size_t n) {

@@ -20,8 +20,7 @@ typedef struct part {
     kt_tensors tensors;
 } part;
 
-/* ---- gathering ----------------------------------------------------------------------------------------------------
- */
+/* ---- gathering --------------------------------------------------------------------------------------------------- */
 
 /* Walk over the slice's elements of argument i in row-major order, in pieces that lie side by side in the whole tensor.
  */
@@ -165,8 +164,7 @@ static int gather(part *p) {
     return KT_GOOD;
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------------------------
- */
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 typedef struct expected {
     double *exact[KT_MAX_ARGS], *magnitude[KT_MAX_ARGS];

@@ -33,8 +33,7 @@ typedef struct fuzz {
 
 enum { SHRINK_RUNS = 200, CASE_SECONDS = 120 };
 
-/* ---- the command line ---------------------------------------------------------------------------------------------
- */
+/* ---- the command line -------------------------------------------------------------------------------------------- */
 
 /* "T=64" */
 static int read_size(fuzz *f, const char *word) {
@@ -89,8 +88,7 @@ static int read_positive(const char *text, const char *name, double dflt, double
     return KT_GOOD;
 }
 
-/* ---- findings -----------------------------------------------------------------------------------------------------
- */
+/* ---- findings ---------------------------------------------------------------------------------------------------- */
 
 static json_t *finding_row(const fuzz *f, const kt_fuzz_case *c, uint64_t number, const kt_fuzz_finding *finding) {
     const char *argument = finding->arg >= 0 ? c->op->args[finding->arg].name : "";
@@ -155,8 +153,7 @@ static int add_finding(fuzz *f, kt_fuzz_case *c, uint64_t number, kt_fuzz_findin
     return again ? KT_GOOD : shrink_and_save(f, c, number, finding, row);
 }
 
-/* ---- the session --------------------------------------------------------------------------------------------------
- */
+/* ---- the session ------------------------------------------------------------------------------------------------- */
 
 static int run_case(fuzz *f, kt_fuzz_case *c, uint64_t number) {
     kt_fuzz_finding finding;

@@ -27,8 +27,7 @@ void kt_fuzz_case_free(kt_fuzz_case *c) {
     c->settings = NULL;
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------------------------
- */
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 static json_t *layout_to_json(const kt_fuzz_layout *l) {
     return json_pack("{s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I}", "swapped", l->swapped, "turned", l->turned, "expanded",
@@ -125,8 +124,7 @@ int kt_fuzz_case_from_json(const json_t *json, kt_fuzz_case *out) {
     return read_tensors(json_object_get(json, "tensors"), out);
 }
 
-/* ---- what belongs together -----------------------------------------------------------------------------------------
- */
+/* ---- what belongs together --------------------------------------------------------------------------------------- */
 
 int kt_fuzz_case_arg(const kt_fuzz_case *c, const char *name) {
     const kt_arg *arg = kt_op_arg(c->op, name);
@@ -194,8 +192,7 @@ void kt_fuzz_case_mend(kt_fuzz_case *c) {
     }
 }
 
-/* ---- words --------------------------------------------------------------------------------------------------------
- */
+/* ---- words ------------------------------------------------------------------------------------------------------- */
 
 static double size_of(const kt_fuzz_case *c, char letter) {
     int64_t n = c->size[letter - 'A'];

@@ -5,8 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- numbers ------------------------------------------------------------------------------------------------------
- */
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 static bool chance(kt_random *r, int percent) {
     return kt_random_below(r, 100) < percent;
@@ -56,8 +55,7 @@ static int64_t draw_aligned(kt_random *r, int64_t hi) {
     return n <= hi ? n : hi >= step ? hi / step * step : hi;
 }
 
-/* ---- sizes --------------------------------------------------------------------------------------------------------
- */
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
 static bool is_op(const kt_fuzz_case *c, const char *name) {
     return strcmp(c->op->name, name) == 0;
@@ -127,8 +125,7 @@ static void fit(const kt_fuzz_limits *limits, bool aligned, double work, kt_fuzz
     }
 }
 
-/* ---- types --------------------------------------------------------------------------------------------------------
- */
+/* ---- types ------------------------------------------------------------------------------------------------------- */
 
 /* One of a column of kiln_abi.def: "bf16,f16", "int", ... */
 static const kt_dtype *draw_dtype(kt_random *r, const char *list) {
@@ -200,8 +197,7 @@ static void drop_products(kt_fuzz_case *c) {
     if (is_op(c, "routed_experts_backward")) json_object_del(json_object_get(c->settings, "activation"), "limit");
 }
 
-/* ---- layouts ------------------------------------------------------------------------------------------------------
- */
+/* ---- layouts ----------------------------------------------------------------------------------------------------- */
 
 static int rank_of(const kt_op *op, int i) {
     int n = op->args[i].shape[0] != '\0';
@@ -232,8 +228,7 @@ static void draw_layout(kt_random *r, bool aligned, kt_fuzz_case *c, int i) {
     if (gradient && rank > 1 && !l->swapped && !l->turned) l->expanded = chance(r, 5);
 }
 
-/* ---- options ------------------------------------------------------------------------------------------------------
- */
+/* ---- options ----------------------------------------------------------------------------------------------------- */
 
 static void draw_number(kt_random *r, const kt_field *f, json_t *settings) {
     static const struct {
@@ -294,8 +289,7 @@ static void draw_accumulate(kt_random *r, kt_fuzz_case *c) {
     json_decref(names);
 }
 
-/* ---- values -------------------------------------------------------------------------------------------------------
- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 static void draw_values(kt_random *r, const kt_fuzz_limits *limits, kt_fuzz_case *c) {
     static const double scales[] = {1, 1, 1, 1, 1e-3, 1e3, 0x1p-20, 0.0625};

@@ -51,8 +51,7 @@ static const char source[] =
     "        }\n"
     "}\n";
 
-/* ---- one product --------------------------------------------------------------------------------------------------
- */
+/* ---- one product ------------------------------------------------------------------------------------------------- */
 
 static int room(kt_fuzz_gpu *g, int i, uint64_t bytes) {
     if (bytes <= g->capacity[i]) return KT_GOOD;
@@ -91,8 +90,7 @@ static int32_t product(void *user, int64_t m, int64_t n, int64_t k, const double
     return multiply(user, m, n, k, a, a_row, a_col, b, out) == KT_GOOD ? KILN_OK : KILN_E_LAUNCH;
 }
 
-/* ---- the session --------------------------------------------------------------------------------------------------
- */
+/* ---- the session ------------------------------------------------------------------------------------------------- */
 
 /* A product with ragged sides, both ways of storing a, against the host's sums. */
 static int compare_with_host(kt_fuzz_gpu *g) {

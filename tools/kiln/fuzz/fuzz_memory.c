@@ -12,8 +12,7 @@
 
 enum { PAGE = 4096, ALIGNMENT = 256, BAND = 512 }; /* BAND: on a GPU, where no page guards */
 
-/* ---- layout -------------------------------------------------------------------------------------------------------
- */
+/* ---- layout ------------------------------------------------------------------------------------------------------ */
 
 /* Strides of argument i, innermost axis first: contiguous axis, gap, the others. */
 static void set_strides(kt_fuzz_memory *m, int i) {
@@ -61,8 +60,7 @@ static DLTensor dl_tensor(kt_fuzz_memory *m, int i, void *data, int32_t type, in
     return dl;
 }
 
-/* ---- blocks -------------------------------------------------------------------------------------------------------
- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 /* `bytes` of memory in whole pages, between two pages without any access. */
 static int make_block(kt_fuzz_block *b, size_t bytes) {
@@ -125,8 +123,7 @@ bool kt_fuzz_is_output(const kt_fuzz_memory *m, int arg) {
     return m->c->op->args[arg].role == KT_OUT;
 }
 
-/* ---- values -------------------------------------------------------------------------------------------------------
- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 /* The gradient that a row without an end is put into: the first argument by name that is there. */
 static const DLTensor *spoilt_tensor(const kt_fuzz_memory *m) {
@@ -255,8 +252,7 @@ void kt_fuzz_memory_free(kt_fuzz_memory *m) {
     m->options = NULL;
 }
 
-/* ---- before and after a call --------------------------------------------------------------------------------------
- */
+/* ---- before and after a call ------------------------------------------------------------------------------------- */
 
 static unsigned char *element(const DLTensor *t, uint64_t linear) {
     return kt_problem_element(t, (int64_t)linear);
@@ -305,8 +301,7 @@ int kt_fuzz_memory_fetch(kt_fuzz_memory *m) {
     return fetch(m, &m->workspace);
 }
 
-/* ---- what must not have changed -----------------------------------------------------------------------------------
- */
+/* ---- what must not have changed ---------------------------------------------------------------------------------- */
 
 /* The first byte of the block that changed and that no element of `outputs` owns; b->bytes if there is none. */
 static size_t first_change(const kt_fuzz_memory *m, const kt_fuzz_block *b, int output) {

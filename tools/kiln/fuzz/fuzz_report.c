@@ -28,8 +28,7 @@ void kt_fuzz_report_free(kt_fuzz_report *r) {
     *r = (kt_fuzz_report){0};
 }
 
-/* ---- what was drawn -----------------------------------------------------------------------------------------------
- */
+/* ---- what was drawn ---------------------------------------------------------------------------------------------- */
 
 static void count(kt_fuzz_report *r, const char *what, const char *value) {
     json_t *values = json_object_get(r->drawn, what);
@@ -111,8 +110,7 @@ void kt_fuzz_report_worst(kt_fuzz_report *r, const kt_fuzz_case *c, double worst
         json_object_set_new(r->worst, c->op->name, json_real(worst));
 }
 
-/* ---- saying it ----------------------------------------------------------------------------------------------------
- */
+/* ---- saying it --------------------------------------------------------------------------------------------------- */
 
 void kt_fuzz_report_progress(kt_fuzz_report *r, const char *op, double left, const char *unit) {
     double t = kt_fuzz_now();

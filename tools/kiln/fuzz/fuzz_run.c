@@ -9,8 +9,7 @@
 const char *const kt_fuzz_kind_names[KT_FUZZ_N_KINDS] = {"passed",  "refused", "fault",      "wrong",
                                                          "outside", "input",   "unrepeated", "counter"};
 
-/* ---- the machine --------------------------------------------------------------------------------------------------
- */
+/* ---- the machine ------------------------------------------------------------------------------------------------- */
 
 static int open_context(kt_fuzz_machine *f, kt_fuzz_path path, int again) {
     if (f->ctx[path][again]) return KT_GOOD;
@@ -48,8 +47,7 @@ void kt_fuzz_machine_close(kt_fuzz_machine *f) {
     *f = (kt_fuzz_machine){0};
 }
 
-/* ---- one call -----------------------------------------------------------------------------------------------------
- */
+/* ---- one call ---------------------------------------------------------------------------------------------------- */
 
 static void found(kt_fuzz_finding *finding, kt_fuzz_kind kind, int arg) {
     finding->kind = kind;
@@ -79,8 +77,7 @@ static int call(kt_fuzz_machine *f, kt_fuzz_memory *m, unsigned char poison, kt_
     return kt_fuzz_memory_fetch(m);
 }
 
-/* ---- counted ids --------------------------------------------------------------------------------------------------
- */
+/* ---- counted ids ------------------------------------------------------------------------------------------------- */
 
 /* Ids other than -1 that name nothing: how many there are, and how many of tokens that take part. */
 typedef struct wild {
@@ -121,8 +118,7 @@ static int check_counter(kt_fuzz_machine *f, const kt_fuzz_memory *m, kt_fuzz_fi
     return KT_GOOD;
 }
 
-/* ---- the same call again ------------------------------------------------------------------------------------------
- */
+/* ---- the same call again ----------------------------------------------------------------------------------------- */
 
 static void keep(const kt_fuzz_memory *m, void **first) {
     for (int i = 0; i < m->c->op->n_args; i++)
@@ -171,8 +167,7 @@ static int run_again(kt_fuzz_machine *f, kt_fuzz_memory *m, kt_fuzz_finding *fin
     return code;
 }
 
-/* ---- one case -----------------------------------------------------------------------------------------------------
- */
+/* ---- one case ---------------------------------------------------------------------------------------------------- */
 
 static int run_checks(kt_fuzz_machine *f, kt_fuzz_memory *m, const kt_fuzz_oracle *oracle, kt_fuzz_finding *finding) {
     KT_TRY(call(f, m, 0xFF, finding));

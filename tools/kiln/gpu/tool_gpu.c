@@ -113,8 +113,7 @@ void kt_gpu_scan_host(const void *p, uint64_t bytes, uint32_t high, uint32_t low
     }
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------------
- */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static int check(const kt_gpu *gpu, int rc, const char *what) {
     if (rc == 0) return KT_GOOD;
@@ -204,8 +203,7 @@ const char *kt_gpu_driver(const kt_gpu *gpu) {
     return gpu->version;
 }
 
-/* ---- work ---------------------------------------------------------------------------------------------------------
- */
+/* ---- work -------------------------------------------------------------------------------------------------------- */
 
 int kt_gpu_copy(kt_gpu *gpu, void *to, const void *from, uint64_t bytes, void *stream) {
     CALL(gpu, cuMemcpyDtoDAsync_v2, (uint64_t)(uintptr_t)to, (uint64_t)(uintptr_t)from, bytes, stream);
@@ -251,8 +249,7 @@ int kt_gpu_scan(kt_gpu *gpu, const void *p, uint64_t bytes, uint32_t high, uint3
     return KT_GOOD;
 }
 
-/* ---- graphs -------------------------------------------------------------------------------------------------------
- */
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
 int kt_gpu_graph_capture(kt_gpu *gpu, void *stream, int (*enqueue)(void *user, void *stream), void *user,
                          kt_gpu_graph **out) {

@@ -7,8 +7,7 @@
 
 static const char out_of_memory[] = "out of memory for a problem's values";
 
-/* ---- arguments -----------------------------------------------------------------------------------------------------
- */
+/* ---- arguments --------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *op, *name;
@@ -49,8 +48,7 @@ static double *load_all(const DLTensor *t) {
     return all;
 }
 
-/* ---- numbers -------------------------------------------------------------------------------------------------------
- */
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 static double value(kt_problem *p, kt_values kind) {
     static const double ties[8] = {-2, -1, -0.5, 0, 0, 0.5, 1, 2};
@@ -84,8 +82,7 @@ void kt_problem_fill_output(kt_problem *p, const DLTensor *t, double sd) {
     for (int64_t i = 0, n = kt_problem_elements(t); i < n; i++) kt_problem_put(t, i, sd * kt_random_normal(&p->random));
 }
 
-/* ---- ids -----------------------------------------------------------------------------------------------------------
- */
+/* ---- ids --------------------------------------------------------------------------------------------------------- */
 
 /* An id that names nothing among [0, n), as the type of its tensor can hold it. */
 static int64_t wild_id(kt_problem *p, int64_t n, const DLTensor *t) {
@@ -132,8 +129,7 @@ static void fill_offsets(kt_problem *p, const char *name, int64_t groups, int64_
     }
 }
 
-/* ---- load_balance, products ----------------------------------------------------------------------------------------
- */
+/* ---- load_balance, products -------------------------------------------------------------------------------------- */
 
 static const char *fill_load_balance(kt_problem *p) {
     kiln_load_balance_backward_options *options = p->options;
@@ -159,8 +155,7 @@ static const char *fill_grouped_gemm(kt_problem *p) {
     return fill_gemm(p);
 }
 
-/* ---- router --------------------------------------------------------------------------------------------------------
- */
+/* ---- router ------------------------------------------------------------------------------------------------------ */
 
 /* exp of a negative number alone, so that nothing overflows. */
 static double sigmoid(double x) {
@@ -271,8 +266,7 @@ static activated activate(const kiln_activation *a, double gate, double up) {
     return (activated){g * sigmoid(alpha * g), u + a->offset};
 }
 
-/* ---- expert_mlp ----------------------------------------------------------------------------------------------------
- */
+/* ---- expert_mlp -------------------------------------------------------------------------------------------------- */
 
 static const char *fill_token_indices(kt_problem *p) {
     const DLTensor *t = find(p, "token_indices");
@@ -339,8 +333,7 @@ static const char *fill_expert_mlp(kt_problem *p) {
     return error;
 }
 
-/* ---- moe_layer -----------------------------------------------------------------------------------------------------
- */
+/* ---- moe_layer --------------------------------------------------------------------------------------------------- */
 
 /* What the layer's tokens are written to. */
 typedef struct layer {
@@ -396,8 +389,7 @@ static const char *fill_moe_layer(kt_problem *p) {
     return l.ids ? NULL : out_of_memory;
 }
 
-/* ---- routed_experts ------------------------------------------------------------------------------------------------
- */
+/* ---- routed_experts ---------------------------------------------------------------------------------------------- */
 
 /* The local expert of a slot, -1 if it has none. */
 static int64_t local_expert(const kt_problem *p, int64_t slot, int64_t top_k) {
@@ -462,8 +454,7 @@ static const char *fill_routed_experts(kt_problem *p) {
     return error ? error : fill_saved(p, "saved_up", "up_weights", top_k);
 }
 
-/* ---- all -----------------------------------------------------------------------------------------------------------
- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 const char *kt_problem_fill(kt_problem *p) {
     static const struct {

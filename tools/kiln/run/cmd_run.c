@@ -10,8 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- from the file to a call --------------------------------------------------------------------------------------
- */
+/* ---- from the file to a call ------------------------------------------------------------------------------------- */
 
 /* Operation and options of the file's metadata, and the command line's options over them. */
 static int read_operation(kt_run *run) {
@@ -140,8 +139,7 @@ static int read_case(kt_run *run) {
     return bind_outputs(run);
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------
- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static double now(void) {
     struct timespec t;
@@ -282,8 +280,7 @@ static int run_all(kt_run *run) {
     return code;
 }
 
-/* ---- results ------------------------------------------------------------------------------------------------------
- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 static int add_counters(kt_run *run) {
     kiln_counters c = {.struct_size = sizeof c};
