@@ -7,18 +7,18 @@
 #include <string.h>
 
 static const kn_target table[] = {
-    /* name     cc  ptx  wgmma  tma    cluster  block          SM             threads */
-    {"sm_80", 80, 70, false, false, false, 163 * 1024, 164 * 1024, 2048},
-    {"sm_86", 86, 71, false, false, false, 99 * 1024, 100 * 1024, 1536},
-    {"sm_87", 87, 74, false, false, false, 163 * 1024, 164 * 1024, 1536},
-    {"sm_89", 89, 78, false, false, false, 99 * 1024, 100 * 1024, 1536},
-    {"sm_90a", 90, 80, true, true, true, 227 * 1024, 228 * 1024, 2048},
-    {"sm_90", 90, 78, false, true, true, 227 * 1024, 228 * 1024, 2048},
-    {"sm_100", 100, 86, false, true, true, 227 * 1024, 228 * 1024, 2048},
-    {"sm_103", 103, 88, false, true, true, 227 * 1024, 228 * 1024, 2048},
-    {"sm_110", 110, 90, false, true, true, 227 * 1024, 228 * 1024, 1536},
-    {"sm_120", 120, 87, false, true, true, 99 * 1024, 100 * 1024, 1536},
-    {"sm_121", 121, 88, false, true, true, 99 * 1024, 100 * 1024, 1536},
+    /* name     cc  ptx  wgmma  tma    cluster  block          SM */
+    {"sm_80", 80, 70, false, false, false, 163 * 1024, 164 * 1024},
+    {"sm_86", 86, 71, false, false, false, 99 * 1024, 100 * 1024},
+    {"sm_87", 87, 74, false, false, false, 163 * 1024, 164 * 1024},
+    {"sm_89", 89, 78, false, false, false, 99 * 1024, 100 * 1024},
+    {"sm_90a", 90, 80, true, true, true, 227 * 1024, 228 * 1024},
+    {"sm_90", 90, 78, false, true, true, 227 * 1024, 228 * 1024},
+    {"sm_100", 100, 86, false, true, true, 227 * 1024, 228 * 1024},
+    {"sm_103", 103, 88, false, true, true, 227 * 1024, 228 * 1024},
+    {"sm_110", 110, 90, false, true, true, 227 * 1024, 228 * 1024},
+    {"sm_120", 120, 87, false, true, true, 99 * 1024, 100 * 1024},
+    {"sm_121", 121, 88, false, true, true, 99 * 1024, 100 * 1024},
 };
 
 enum { TARGETS = sizeof table / sizeof table[0] };

@@ -14,7 +14,6 @@ typedef struct kn_target {
     bool tma, cluster;       /* bulk tensor copies, thread-block clusters: 9.0 and up */
     uint32_t smem_per_block; /* bytes a block may opt in to */
     uint32_t smem_per_sm;
-    uint32_t max_threads_per_sm;
 } kn_target;
 
 /** By name ("sm_90a", "sm_80"); KN_E_UNSUPPORTED naming the table's entries otherwise. */

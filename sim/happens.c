@@ -212,8 +212,8 @@ static void put_line(kn_machine *m, uint32_t line, char *out, size_t cap) {
 
 /* "warp 3 of CTA 1, lane 5, between PTX line 10 and PTX line 20" */
 static void describe(kn_machine *m, kn_epoch e, uint32_t lanes, char *out, size_t cap) {
-    static const char *const engine[KN_AGENTS] = {
-        "", "a wgmma of ", "a bulk copy of ", "a bulk store of ", "a cp.async of ", "mbarrier.init of "};
+    static const char *const engine[KN_AGENTS] = {"", "a wgmma of ", "a bulk copy of ", "a bulk store of ",
+                                                  "mbarrier.init of "};
     uint32_t agent = kn_epoch_agent(e), n_warps = m->run->n_warps, cluster = kn_epoch_cluster(e);
     const kn_cluster *c = m->cluster;
     const kn_hb_cluster *hc = c->hb;

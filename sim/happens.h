@@ -19,7 +19,6 @@ typedef enum kn_agent {
     KN_A_WGMMA,      /* reads of shared memory by wgmma; count = open wgmma group */
     KN_A_BULK_READ,  /* reads of bulk groups; count = group of the warp */
     KN_A_BULK_WRITE, /* writes of bulk groups */
-    KN_A_CP_ASYNC,   /* writes of cp.async */
     KN_A_INIT,       /* mbarrier.init's, as fence.mbarrier_init publishes them */
     KN_AGENTS
 } kn_agent;

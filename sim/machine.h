@@ -168,7 +168,6 @@ enum {
     KN_I_SERIAL = 1 << 1, /* CTAs may communicate through it: CTAs are then interleaved on one host thread */
     KN_I_BRANCH = 1 << 2, /* sets the pc itself: bra, exit, ret */
     KN_I_WIDER = 1 << 3,  /* registers wider than the type are allowed (ld, st, cvt) */
-    KN_I_COLLECT = 1 << 4 /* takes a member mask: waits until the named lanes are together (shfl.sync, ...) */
 };
 
 typedef struct kn_isa_row {
@@ -226,9 +225,8 @@ enum { KN_G_RUN, KN_G_BLOCKED, KN_G_ALIGN };
 /* Lanes of a warp that stand at the same instruction. */
 typedef struct kn_group {
     uint32_t pc, mask;
-    uint8_t state; /* KN_G_*: ALIGN = at an aligned instruction, waits for the warp's other lanes */
-    uint8_t stage; /* progress of the instruction at pc; 0 at its start, reset when it is done */
-    bool yielded;
+    uint8_t state;     /* KN_G_*: ALIGN = at an aligned instruction, waits for the warp's other lanes */
+    uint8_t stage;     /* progress of the instruction at pc; 0 at its start, reset when it is done */
     uint64_t ticket;   /* free for that instruction while stage != 0 */
     uint64_t seen;     /* cluster->epoch when it blocked */
     uint32_t spins;    /* backward branches since another group of the warp had its turn */

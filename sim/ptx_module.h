@@ -4,8 +4,6 @@
 
 #include "sim/machine.h"
 
-enum { KN_SIM_NAME_CAP = 256 };
-
 typedef struct kn_entry_param {
     const char *name;
     uint32_t offset, bytes;
