@@ -40,9 +40,9 @@ END_TEST
 static kn_gen_config draw_config(uint64_t *state, int64_t budget) {
     int64_t hidden, experts, tokens;
     do {
-        hidden = draw_edge(state, 700);
-        experts = draw_edge(state, 700);
-        tokens = draw_below(state, 12) ? draw_edge(state, 384) : 0;
+        hidden = kn_draw_edge(state, 700);
+        experts = kn_draw_edge(state, 700);
+        tokens = kn_draw_below(state, 12) ? kn_draw_edge(state, 384) : 0;
     } while (hidden * experts * (tokens + 16) > budget);
     kn_gen_config c = draw_features(state, hidden, experts);
     c.tokens = tokens;
