@@ -1,6 +1,7 @@
 """The library and its interface table: libkiln.so, opened with ctypes, and kiln_abi.def, parsed."""
 
 import ctypes
+import operator
 import os
 import re
 from pathlib import Path
@@ -31,6 +32,24 @@ def _table_text():
         if path.exists():
             return path.read_text()
     raise OSError(f"kiln_abi.def is neither in {_here} nor in {_tree / 'include/kiln'}")
+
+
+def whole(name, given, field):
+    """`given` as an int that the ctypes integer `field` holds: ctypes would cut off what does not fit."""
+    try:
+        number = operator.index(given)
+    except TypeError:
+        raise TypeError(f"{name} is {given!r}; wanted a whole number") from None
+    if field(number).value != number:
+        raise ValueError(f"{name} is {number}; wanted a whole number of {8 * ctypes.sizeof(field)} bits")
+    return number
+
+
+def real(name, given):
+    try:
+        return ctypes.c_double(given).value
+    except TypeError:
+        raise TypeError(f"{name} is {given!r}; wanted a number") from None
 
 
 class Arg:
@@ -68,8 +87,10 @@ class Option:
                 raise ValueError(f"{self.name} is {given!r}; wanted one of {', '.join(self.choices)}")
             return self.choices.index(given)
         if self.kind == "str":
+            if given is not None and not isinstance(given, str):
+                raise TypeError(f"{self.name} is {given!r}; wanted a text")
             return given.encode() if given is not None else None
-        return given
+        return real(self.name, given) if self.kind == "f64" else whole(self.name, given, self.type)
 
 
 class CommonOptions(ctypes.Structure):

@@ -132,8 +132,11 @@ class Context(Operations):
         self._handle = ctypes.c_void_p()
         options = _abi.ContextOptions(ctypes.sizeof(_abi.ContextOptions), _choice("on_miss", on_miss, ["build", "error"]),
                                       _choice("shapes", shapes, ["auto", "exact", "generic"]),
-                                      _choice("path", path, ["auto", "portable"]), sm_limit, max_modules,
-                                      _text(cache_dir), _text(cache_read_only), cache_max_bytes, _text(record),
+                                      _choice("path", path, ["auto", "portable"]),
+                                      _abi.whole("sm_limit", sm_limit, ctypes.c_int32),
+                                      _abi.whole("max_modules", max_modules, ctypes.c_int32), _text(cache_dir),
+                                      _text(cache_read_only),
+                                      _abi.whole("cache_max_bytes", cache_max_bytes, ctypes.c_int64), _text(record),
                                       _text(tuning))
         check(library.kiln_context_create(_text(device), ctypes.byref(options), ctypes.byref(self._handle)))
         kind, number = ctypes.c_int32(), ctypes.c_int32()

@@ -46,6 +46,16 @@ class FakeTensor:
         vars(self).update(attributes)
 
 
+class Index:
+    """A whole number that is no int, as numpy's are."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+
 class Calls(unittest.TestCase):
     def test_buffers(self):
         self.assertEqual(load_balance().tolist(), [[4.0] * 8] * 4)
@@ -88,6 +98,25 @@ class Calls(unittest.TestCase):
         SIM.gemm(a=a, b=b, d=fast, math="fast")
         SIM.gemm(a=a, b=b, d=accurate, math="accurate")
         self.assertEqual((fast.tolist()[0][0], accurate.tolist()[0][0]), (2.0, 2 + 2**-11))
+
+    def test_numbers(self):
+        """A number that does not fit its field must not be cut to one that does."""
+        self.assertEqual(load_balance(top_k=Index(4)).tolist(), [[3.5] * 8] * 4)
+        for value in (2.5, "2", [2]):
+            with self.assertRaisesRegex(TypeError, "top_k is .*; wanted a whole number"):
+                load_balance(top_k=value)
+        for value in (2**32 + 2, 2**31, -2**31 - 1):
+            with self.assertRaisesRegex(ValueError, f"top_k is {value}; wanted a whole number of 32 bits"):
+                load_balance(top_k=value)
+        call = dict(a=floats(2, 2), b=floats(2, 2), d=floats(2, 2))
+        with self.assertRaisesRegex(TypeError, "scaling is '2'; wanted a number"):
+            SIM.workspace_size("router_backward", scaling="2", **call)
+        with self.assertRaisesRegex(ValueError, "sm_limit is 4294967296; wanted a whole number of 32 bits"):
+            kiln.Context("sim", sm_limit=2**32)
+        with self.assertRaisesRegex(TypeError, "cache_max_bytes is '1G'; wanted a whole number"):
+            kiln.Context("sim", cache_max_bytes="1G")
+        with self.assertRaisesRegex(TypeError, "activation_source is 1; wanted a text"):
+            SIM.workspace_size("expert_mlp_backward", activation_source=1, **call)
 
     def test_unknown_and_missing_arguments(self):
         with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'topk'"):
