@@ -217,7 +217,7 @@ START_TEST(locale) {
         ck_assert_ptr_nonnull(build);
         snprintf(
             command, sizeof command,
-            "cd %s/jit/CMakeFiles/kn_jit.dir && nm -u expand_eval.c.o | grep -q kn_ex_fail && ! nm -u expand_*.c.o | "
+            "cd '%s/jit/CMakeFiles/kn_jit.dir' && nm -u expand_eval.c.o | grep -q kn_ex_fail && ! nm -u expand_*.c.o | "
             "grep -E ' (isalpha|isdigit|isspace|isalnum|toupper|"
             "tolower|__ctype_b_loc|strtod|strtof|atof|atoi|strtol|sscanf|__isoc99_sscanf|strcoll|printf|sprintf)$'",
             build);
