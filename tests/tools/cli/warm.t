@@ -152,7 +152,10 @@ kiln: moe_layer_backward is nothing that Mixtral-8x7B does: its router's scores 
 $ kiln plan load_balance_backward --model GLM-4.5 --variants --tokens 1,77,100000
 load_balance_backward  GLM-4.5/4.6/4.7  for sm_90a (*): 1 kernels for 3 token counts
   kernel * tokens
-  kiln_load_balance_bN_e160* all
+  kiln_load_balance_bN_e160* *,* all
+$ kiln plan load_balance_backward --model GLM-4.5 --variants B=4
+kiln: B=4: --variants takes the numbers of tokens from --tokens
+[2]
 $ kiln plan load_balance_backward --variants
 kiln: --variants and --tokens go with --model: --model NAME --variants
 [2]

@@ -62,12 +62,27 @@ static void print_plan(const plan_call *c) {
     if (c->dump) printf("PTX, reports and machine code (of an assembler) are in %s\n", c->dump);
 }
 
+/* Sizes that a model's call has only with a number of tokens are those that --tokens gives. */
+static int refuse_token_axes(const plan_call *c) {
+    const char *why, *word = NULL;
+    json_t *call = kt_model_call(c->model, c->sizes.op, 1, &why);
+    for (size_t i = 0; i < c->sizes.axes.n && !word; i++) {
+        const char axis[2] = {c->sizes.axes.item[i][0], '\0'};
+        if (json_object_get(json_object_get(call, "axes"), axis) &&
+            !json_object_get(json_object_get(c->base, "axes"), axis))
+            word = c->sizes.axes.item[i];
+    }
+    json_decref(call);
+    return word ? kt_fail(KT_USAGE, "%s: --variants takes the numbers of tokens from --tokens", word) : KT_GOOD;
+}
+
 /* Text alone: nothing is assembled. */
 static int run_variants(plan_call *c) {
     int64_t *tokens = NULL;
     size_t n = 0;
     if (!c->variants || !c->model)
         return kt_fail(KT_USAGE, "--variants and --tokens go with --model: --model NAME --variants");
+    KT_TRY(refuse_token_axes(c));
     if (c->dump || c->explain) return kt_fail(KT_USAGE, "--variants lists kernels; --dump and --explain take one call");
     setenv("KILN_LIBNVJITLINK", "off", 1);
     int code = kt_parse_tokens(c->tokens ? c->tokens : KT_USUAL_TOKENS, &tokens, &n);

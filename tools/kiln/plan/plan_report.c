@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* [x, y, z] as "x", "x,y" or "x,y,z", trailing ones left out. */
-static const char *dims(const json_t *list, char *buf, size_t cap) {
+const char *kt_dims_text(const json_t *list, char *buf, size_t cap) {
     double d[3] = {1, 1, 1};
     for (size_t i = 0; i < 3; i++) {
         const json_t *v = json_array_get(list, i);
@@ -49,8 +48,8 @@ void kt_print_launches(const json_t *plan) {
         const json_t *k = json_array_get(kernels, (size_t)kt_json_number(launch, "kernel", 0));
         char buf[64];
         kt_table_cell(&t, "%s", kt_json_text(k, "name", "?"));
-        kt_table_cell(&t, "%s", dims(json_object_get(launch, "grid"), buf, sizeof buf));
-        kt_table_cell(&t, "%s", dims(json_object_get(k, "threads"), buf, sizeof buf));
+        kt_table_cell(&t, "%s", kt_dims_text(json_object_get(launch, "grid"), buf, sizeof buf));
+        kt_table_cell(&t, "%s", kt_dims_text(json_object_get(k, "threads"), buf, sizeof buf));
         kt_table_cell(&t, "%s", kt_bytes_text(kt_json_number(k, "smem_bytes", 0)));
         cell_number(&t, k, "ptx_lines");
         cell_number(&t, k, "registers");

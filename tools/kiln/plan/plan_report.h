@@ -11,5 +11,7 @@ void kt_print_launches(const json_t *plan);
 void kt_print_floor(const json_t *plan);
 /** The planner's words and every kernel's parameters. */
 void kt_print_choices(const json_t *plan);
+/** [x, y, z] as "x", "x,y" or "x,y,z", trailing ones left out; returns buf. */
+const char *kt_dims_text(const json_t *list, char *buf, size_t cap);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "common/args.h"
 #include "common/report.h"
+#include "plan/plan_report.h"
 #include "shapes/models.h"
 
 #include "kiln/kiln_tools.h"
@@ -119,9 +120,10 @@ void kt_print_variants(const json_t *variants) {
            kt_json_text(variants, "device", "?"), json_array_size(kernels), all);
     kt_table t = kt_table_begin(5, (const char *const[]){"kernel", ">threads", ">smem", ">PTX lines", "tokens"});
     json_t *k;
+    char dims[64];
     json_array_foreach(kernels, i, k) {
         kt_table_cell(&t, "%s", kt_json_text(k, "name", "?"));
-        kt_table_cell(&t, "%.0f", json_number_value(json_array_get(json_object_get(k, "threads"), 0)));
+        kt_table_cell(&t, "%s", kt_dims_text(json_object_get(k, "threads"), dims, sizeof dims));
         kt_table_cell(&t, "%s", kt_bytes_text(kt_json_number(k, "smem_bytes", 0)));
         kt_table_cell(&t, "%.0f", kt_json_number(k, "ptx_lines", 0));
         cell_tokens(&t, json_object_get(k, "tokens"), all);
