@@ -18,7 +18,7 @@ static int64_t sets = 304, counts = 60, first_set;
 static uint64_t first_seed = 1;
 static const char *device = "cuda:0"; /* or "sim" */
 
-static int64_t drawn[KN_SETS_ROWS][KN_SETS_COLUMNS], problems, wrong;
+static int64_t drawn[KN_SETS_ROWS][KN_SETS_COLUMNS], problems, wrong, own_workspace;
 static double seconds;
 static int64_t finished, left; /* left: the first set that was not begun */
 static uint64_t begun_ns;
@@ -89,6 +89,8 @@ void kn_sets_count_products(const kn_program *p, int64_t *row) {
 }
 
 static void print_table(void) {
+    printf("  %-28s the context's: %lld, the caller's: %lld\n", "workspace", (long long)(problems - own_workspace),
+           (long long)own_workspace);
     for (int i = 0; i < what->n_rows; i++) {
         printf("  %-28s", what->rows[i].name);
         for (int j = 0; j < KN_SETS_COLUMNS && what->rows[i].column[j]; j++)
@@ -127,36 +129,68 @@ static kn_status plan(kn_engine *e, worker *w, const DLTensor *const *args, cons
     return kn_plan_program(e, op, &p, w->program);
 }
 
-/* All tensors travel in one copy each way. */
-static kn_status run(worker *w, kn_gen *g) {
-    DLTensor there[KN_MAX_TENSORS];
-    const DLTensor *args[KN_MAX_TENSORS] = {0};
-    uint64_t at = 0, place[KN_MAX_TENSORS] = {0};
-    for (int i = 0; i < op->n_args; i++) {
-        place[i] = at;
-        if (g->args[i]) at += (g->memory_bytes[i] + 255) / 256 * 256;
-    }
-    KN_TRY(grow(w, at));
+enum { GUARD = 256 /* bytes behind the workspace that nobody may write to */ };
+
+/* Every other problem brings its workspace; of undefined contents, as callers' are. */
+static kn_status give_workspace(worker *w, kn_gen *g, const DLTensor *const *args, uint64_t at) {
+    kiln_common_options *o = &g->config.options.common;
+    o->workspace = NULL;
+    o->workspace_bytes = 0;
+    if (g->config.seed % 2 == 0) return KN_OK;
+    uint64_t bytes = 0;
+    KN_TRY(kiln_workspace_size(w->ctx, op->name, args, op->n_args, g->call.options, &bytes));
+    KN_TRY(grow(w, at + bytes + GUARD));
+    o->workspace_bytes = bytes;
+    return KN_OK;
+}
+
+static kn_status check_guard(const worker *w, uint64_t end) {
+    for (uint64_t i = 0; i < GUARD; i++)
+        KN_REQUIRE((unsigned char)w->host[end + i] == 0xFF, KN_E_SIM, "byte %d behind the workspace was written to",
+                   (int)i);
+    return KN_OK;
+}
+
+static void bind(const worker *w, kn_gen *g, const uint64_t *place, DLTensor *there) {
     for (int i = 0; i < op->n_args; i++) {
         if (!g->args[i]) continue;
-        memcpy(w->host + place[i], g->memory[i], g->memory_bytes[i]);
         there[i] = *g->args[i];
         there[i].data = (char *)w->device + place[i] + ((char *)g->args[i]->data - (char *)g->memory[i]);
         memcpy(&there[i].device.device_type, &w->type, sizeof w->type);
         there[i].device.device_id = w->id;
-        args[i] = &there[i];
     }
+}
+
+/* All tensors, and the workspace behind them, travel in one copy each way. */
+static kn_status run(worker *w, kn_gen *g) {
+    DLTensor there[KN_MAX_TENSORS];
+    const DLTensor *args[KN_MAX_TENSORS] = {0};
+    kiln_common_options *o = &g->config.options.common;
+    uint64_t at = 0, place[KN_MAX_TENSORS] = {0};
+    for (int i = 0; i < op->n_args; i++) {
+        place[i] = at;
+        if (g->args[i]) at += (g->memory_bytes[i] + 255) / 256 * 256;
+        if (g->args[i]) args[i] = &there[i];
+    }
+    KN_TRY(grow(w, at + GUARD));
+    bind(w, g, place, there);
+    KN_TRY(give_workspace(w, g, args, at));
+    bind(w, g, place, there); /* the memory may be another one now */
+    for (int i = 0; i < op->n_args; i++)
+        if (g->args[i]) memcpy(w->host + place[i], g->memory[i], g->memory_bytes[i]);
+    memset(w->host + at, 0xFF, o->workspace_bytes + GUARD);
+    if (o->workspace_bytes) o->workspace = (char *)w->device + at;
     kn_status st;
     KN_WITH_ENGINE(w->ctx, e, st, plan(e, w, args, g));
     KN_TRY(st);
-    if (at) KN_TRY(kiln_device_copy_in(w->ctx, w->device, w->host, at));
+    uint64_t end = at + o->workspace_bytes;
+    KN_TRY(kiln_device_copy_in(w->ctx, w->device, w->host, end + GUARD));
     KN_TRY(kn_api_run(w->ctx, op->index, args, op->n_args, g->call.options, w->stream));
     KN_TRY(kiln_stream_synchronize(w->ctx, w->stream));
-    if (at) KN_TRY(kiln_device_copy_out(w->ctx, w->host, w->device, at));
-    for (int i = 0; i < op->n_args; i++) {
+    KN_TRY(kiln_device_copy_out(w->ctx, w->host, w->device, end + GUARD));
+    for (int i = 0; i < op->n_args; i++)
         if (g->args[i]) memcpy(g->memory[i], w->host + place[i], g->memory_bytes[i]);
-    }
-    return KN_OK;
+    return check_guard(w, end);
 }
 
 static kn_status try_one(worker *w, const kn_gen_config *c) {
@@ -174,6 +208,7 @@ static kn_status try_one(worker *w, const kn_gen_config *c) {
     kn_lock(&lock);
     what->count(&p, drawn);
     problems++;
+    own_workspace += g->config.options.common.workspace_bytes > 0;
     if (st != KN_OK && wrong++ < 20) {
         printf("WRONG: %s: %s\n", kn_error_message(), kn_case_text(g, text, sizeof text));
     }
