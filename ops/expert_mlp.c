@@ -93,6 +93,7 @@ typedef struct mlp {
     int64_t dg, du;  /* [T,F] */
     int64_t r_parts; /* f32 [T, strips], or r itself: [T] */
     int64_t dx;      /* f32 [T,H] before repeated rows are added up */
+    int64_t counters, n_counters; /* u32, for dx */
 } mlp;
 
 static bool wanted(const kn_problem *p, int arg) {
@@ -221,6 +222,7 @@ static void bind_gather(const mlp *m, kn_launch_spec *l, bool first) {
         kn_bind_tensor(l, OUT_ROUTING, 0);
     kn_bind_tensor(l, OUT_HIDDEN, 0);
     kn_bind_stride(l, OUT_HIDDEN, 0);
+    bind_slice(l, first ? m->counters : ABSENT);
     kn_bind_faults(l);
 }
 
@@ -258,6 +260,7 @@ static void emit_gather(const mlp *m, bool first) {
         kn_params_set(params, "HIDDEN_VEC", row_vec(m, m->hidden, outputs, 1));
     }
     kn_params_set(params, "COUNT_FAULTS", first);
+    if (first && m->counters != ABSENT) kn_params_set(params, "CLEAR", m->n_counters);
     kn_launch_spec *l = kn_add_launch(m->builder, kernel, (uint32_t)blocks, 1, 1);
     l->dependent = m->target->cc >= 90;
     bind_gather(m, l, first);
@@ -465,7 +468,7 @@ static void emit_dw(const mlp *m) {
     }
 }
 
-static void emit_dx(const mlp *m) {
+static kn_gemm product_dx(const mlp *m) {
     kn_gemm g = {.symbol = "expert_mlp_dx",
                  .m = m->tokens,
                  .n = m->hidden,
@@ -474,14 +477,15 @@ static void emit_dx(const mlp *m) {
                  .segment = {{from_workspace(m, m->dg, m->inner, true), from_tensor(m, W1, false), m->inner},
                              {from_workspace(m, m->du, m->inner, true), from_tensor(m, W3, false), m->inner}},
                  .a_split = 1,
-                 .b_split = 1};
+                 .b_split = 1,
+                 .has_counters = true,
+                 .counters = kn_place_workspace(m->counters)};
     if (m->repeated) {
         g.d = from_workspace(m, m->dx, m->hidden, false);
         g.d.dtype = KN_F32;
         g.d.align_log2 = m->hidden % 4 == 0 ? 4 : 2;
         g.epilogue = "store";
-        kn_gemm_emit(m->builder, &g, m->p, m->facts, m->target);
-        return;
+        return g;
     }
     g.epilogue = "scatter_rows";
     g.epi_align_log2 = m->p->align_log2[OUT_HIDDEN];
@@ -493,7 +497,16 @@ static void emit_dx(const mlp *m) {
     epi_bind(&g, stride(OUT_HIDDEN));
     epi_bind(&g, tensor(TOKEN_INDICES));
     epi_bind(&g, number(m->batch));
-    kn_gemm_emit(m->builder, &g, m->p, m->facts, m->target);
+    return g;
+}
+
+/* dx may count clusters that are done (docs/gemm.md): gather clears the counters. */
+static void reserve_counters(mlp *m) {
+    m->counters = ABSENT;
+    if (!m->hidden_out) return;
+    kn_gemm dx = product_dx(m);
+    m->n_counters = kn_gemm_counters(&dx, m->p, m->target);
+    if (m->n_counters) m->counters = kn_add_workspace(m->builder, (uint64_t)m->n_counters * 4);
 }
 
 /* ---- the plan -------------------------------------------------------------------------------------------------------
@@ -527,10 +540,14 @@ kn_status kn_expert_mlp_plan(const kn_problem *p, const kn_device_facts *facts, 
         kn_gemm da = product_da(&m);
         m.da_fills = kn_gemm_may_fill(&da, p, target);
     }
+    reserve_counters(&m);
     emit_gather(&m, true);
     emit_da(&m);
     emit_dw(&m);
-    if (m.hidden_out) emit_dx(&m);
+    if (m.hidden_out) {
+        kn_gemm dx = product_dx(&m);
+        kn_gemm_emit(m.builder, &dx, m.p, m.facts, m.target);
+    }
     if (m.repeated && (m.hidden_out || m.routing_out))
         emit_combine(&m);
     else if (m.dots)

@@ -124,6 +124,10 @@ void kn_gemm_emit_group(kn_program_builder *b, const kn_gemm *const *g, int n, c
     }
 }
 
+int64_t kn_gemm_counters(const kn_gemm *g, const kn_problem *p, const kn_target *target) {
+    return kn_gemm_sm90_refusal(&g, 1, p, target) ? 0 : kn_gemm_counter_words(g);
+}
+
 bool kn_gemm_may_fill(const kn_gemm *g, const kn_problem *p, const kn_target *target) {
     return kn_gemm_sm90_refusal(&g, 1, p, target) == NULL;
 }

@@ -74,6 +74,9 @@ typedef struct kn_gemm {
                              (24 bits, six products) */
     int32_t promote;      /* k after which partial sums move to fp32 registers, KN_GEMM_PROMOTE...; 0: never */
 
+    bool has_counters; /* an earlier launch of the program sets `counters` to 0: kn_gemm_counters of them */
+    kn_place counters; /* u32 */
+
     kn_group_kind group;
     int64_t n_groups;
     kn_place offsets; /* i32 or i64 [n_groups + 1] on the device */
@@ -113,6 +116,9 @@ void kn_gemm_emit_group(kn_program_builder *b, const kn_gemm *const *g, int n, c
                         const kn_device_facts *facts, const kn_target *target);
 /** Whether the product's kernel has warps to spare for FILL of epilogue "row_swiglu_backward". */
 bool kn_gemm_may_fill(const kn_gemm *g, const kn_problem *p, const kn_target *target);
+/** How many counters the product needs that are 0 before its launch; it adds a launch that clears some of its own
+ * unless it is told where there are some (has_counters). */
+int64_t kn_gemm_counters(const kn_gemm *g, const kn_problem *p, const kn_target *target);
 /** Add the product. */
 void kn_gemm_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p, const kn_device_facts *facts,
                   const kn_target *target);

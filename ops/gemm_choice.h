@@ -4,7 +4,7 @@
  * A product's key names all that its candidates' times depend on: "wgmma:bf16:k.mn:store.bf16:256x4096x28672" is A with
  * k contiguous times B with n contiguous, M x N x K; the products of one launch stand behind each other with ',',
  * segments with '+'. A candidate's name is frame, rows and columns of the tile, whether the operands are swapped, and
- * whether two or three CTAs share the depth, TMA moves the tensors of the epilogue, or B rests: "pingpong-128x64-swap",
+ * whether two or four CTAs share the depth, TMA moves the tensors of the epilogue, or B rests: "pingpong-128x64-swap",
  * "lean-pingpong-128x192", "coop-128x128-swap-halves", "resident-pingpong-64x256-boxes". */
 #ifndef KN_OPS_GEMM_CHOICE_H
 #define KN_OPS_GEMM_CHOICE_H

@@ -33,8 +33,9 @@ static const double REREAD = 0.4;         /* of a large operand, for each furthe
 static const double LARGE_OPERAND = 32e6; /* bytes that the L2 does not keep */
 static const double EXCHANGE = 1200, EXCHANGE_128X128 = 1600; /* of sums within a cluster of two */
 
-static const double OF_THREE = 4000; /* clusters of three start late */
-static const double CROWDED = 4000;  /* when clusters take more than nine in ten multiprocessors */
+/* The sums of two clusters meet in memory; and before, a launch of its own clears the counters. */
+static const double MEET = 2000, MEET_128X128 = 2500, CLEARED = 3000;
+static const double CROWDED = 4000; /* when clusters take more than nine in ten multiprocessors */
 
 /* Beside these: tiles whose bn divides the tokens with the least rest. nvJitLink assembles relocatable code, in which
  * setmaxnreg is ignored: a thread of three warpgroups has 168 registers, of a lean frame's two 255. */
@@ -182,7 +183,7 @@ static const char *refusal(const kn_gemm_candidate *c, const kn_gemm *const *g, 
         return "an operand that is not contiguous along k is read 64 columns at a time";
     if (c->swap && n > 1) return "several products in a launch are not swapped";
     if (c->parts > 1 && (!c->coop || c->lean)) return "CTAs that share a depth add up halves of a shared tile";
-    int64_t sums = (int64_t)4 * kn_gemm_sm90_tile_rows(c) * c->bn / (c->parts == 3 ? 1 : 2);
+    int64_t sums = (int64_t)4 * kn_gemm_sm90_tile_rows(c) * c->bn / 2;
     if (c->parts > 1 && sums > kn_gemm_sm90_stages(c, g[0], facts) * stage_bytes(c))
         return "the ring is too small for the sums of others";
     if (c->resident && (!may_rest(c, g, n) || !kn_gemm_sm90_walk(c, g, n, reference.multiprocessors)))
@@ -201,9 +202,7 @@ int kn_gemm_sm90_rows_loaded(const kn_gemm_candidate *c, const kn_gemm *g) {
 }
 
 int64_t kn_gemm_sm90_at_once(int parts, int64_t sms) {
-    /* Of the processing clusters some have an odd number of multiprocessors: 39 clusters of three fit, not 44. */
-    int64_t n = parts == 3 ? sms * 39 / 132 : sms / parts;
-    return n > 0 ? n : 1;
+    return sms > parts ? sms / parts : 1;
 }
 
 int64_t kn_gemm_sm90_tiles(const kn_gemm_candidate *c, const kn_gemm *g) {
@@ -296,14 +295,14 @@ kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const 
     double size_cost = activation ? ACTIVATION_128X128 : EPILOGUE_128X128;
     if (c->boxes) size_cost *= BOXED[activation];
     double epilogue = EPILOGUE + size_cost * tile_size;
-    if (c->parts > 1) epilogue = EPILOGUE + EXCHANGE + (size_cost / 2 + (parts - 1) * EXCHANGE_128X128) * tile_size;
+    if (c->parts > 1) epilogue = EPILOGUE + EXCHANGE + (size_cost / 2 + EXCHANGE_128X128) * tile_size;
+    if (c->parts == 4) epilogue += MEET + MEET_128X128 * tile_size + (g[0]->has_counters ? 0 : CLEARED);
     /* Ping-pong hides all epilogues but the last, unless they are longer than a tile's products. */
     double turn = TURN[c->lean][c->boxes];
     if ((c->lean || c->resident) && in_flight(c, g[0]) < IN_FLIGHT[c->lean]) w.tile *= FEW_STAGES;
     double next = w.tile > w.feed + w.out ? w.tile : w.feed + w.out;
     double between = c->coop ? w.tile + epilogue + DRAIN : next + turn > epilogue ? next + turn : epilogue;
     double crowded = c->parts > 1 && tiles > 0.92 * (double)at_once ? CROWDED : 0;
-    if (c->parts == 3) crowded += OF_THREE;
     double compute = (waves - 1) * between + w.tile + epilogue;
     double at_work = (tiles < (double)at_once ? tiles : (double)at_once) * parts * CTA_HBM_BYTES;
     double memory = w.bytes / (at_work < HBM_BYTES ? at_work : HBM_BYTES);
@@ -402,9 +401,9 @@ static bool may_have_parts(const kn_gemm *g) {
            g->a_split == 1 && g->b_split == 1 && a->dtype != KN_F32 && b->dtype == a->dtype && k_blocks(g) >= DEEP;
 }
 
-/* Thirds are for tokens that one tile holds, where halves would need two tiles to keep all multiprocessors at work:
- * then each weight is read by one of them alone. The portable kernel puts sums aside at equal distances. */
-static bool may_have_thirds(const kn_gemm *g) {
+/* Quarters are for tokens that one tile holds, where halves would need two tiles to keep all multiprocessors
+ * at work: then each weight is read by one of them alone. The portable kernel puts sums aside at equal distances. */
+static bool may_have_quarters(const kn_gemm *g) {
     if (g->m <= MOST_OF_A_TILE / 2 || g->m > MOST_OF_A_TILE) return false;
     for (int s = 0; s < g->n_segments; s++)
         if (g->segment[s].k % KN_GEMM_DEPTH_BLOCK) return false;
@@ -416,13 +415,21 @@ int kn_gemm_depth_parts(const kn_gemm *g) {
     if (g->m == 0 || g->n == 0 || !may_have_parts(g)) return 1;
     double least = cheapest(&g, 1, &reference, 1, false, &best);
     int parts = 1;
-    for (int more = 2; more <= (may_have_thirds(g) ? 3 : 2); more++) {
+    for (int more = 2; more <= (may_have_quarters(g) ? 4 : 2); more *= 2) {
         double clocks = cheapest(&g, 1, &reference, more, false, &best);
         if (clocks < 0 || (least >= 0 && clocks >= WORTH_IT * least)) continue;
         least = clocks;
         parts = more;
     }
     return parts;
+}
+
+int64_t kn_gemm_counter_words(const kn_gemm *g) {
+    if (kn_gemm_depth_parts(g) != 4) return 0;
+    /* Tiles that share a depth have 128 rows of one operand, and 16 at least of the other. */
+    int64_t tiles = kn_ceil_div(g->m, 128) * kn_ceil_div(g->n, 16);
+    int64_t swapped = kn_ceil_div(g->m, 16) * kn_ceil_div(g->n, 128);
+    return 2 * (tiles > swapped ? tiles : swapped);
 }
 
 /* Numbers of tokens that generic kernels are planned for. */

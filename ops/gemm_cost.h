@@ -16,7 +16,7 @@ typedef struct kn_gemm_candidate {
     bool swap, coop;
     int mb, bn;
     bool lean;     /* no producer: the consumers load, and have its registers */
-    int parts;     /* CTAs that share a tile's depth, 1 to 3 */
+    int parts;     /* CTAs that share a tile's depth: 1, 2, 4 */
     bool boxes;    /* TMA moves the tensors of the epilogue, through shared memory */
     bool resident; /* the depth is short: all of B's k blocks rest in shared memory while tiles pass */
 } kn_gemm_candidate;
@@ -36,7 +36,7 @@ int kn_gemm_sm90_walk(const kn_gemm_candidate *c, const kn_gemm *const *g, int n
 int64_t kn_gemm_sm90_walks(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, int walk);
 /** How many of its boxes a warp that stores has under way. */
 int kn_gemm_sm90_slots(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts);
-/** Clusters of CTAs that share a tile's depth which run at one time. */
+/** Tiles whose depth so many CTAs share which are made at one time. */
 int64_t kn_gemm_sm90_at_once(int parts, int64_t sms);
 /** k blocks in flight. */
 int kn_gemm_sm90_stages(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts);

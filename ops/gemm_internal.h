@@ -20,11 +20,14 @@ typedef struct kn_gemm_tile {
 kn_gemm_tile kn_gemm_portable_tile(const kn_gemm *g, bool generic);
 void kn_gemm_portable_emit(kn_program_builder *b, const kn_gemm *g, const kn_problem *p);
 
-/* In how many parts a product's depth is summed up, 1 to 3: of its k blocks (64 deep, those of all segments behind each
- * other) equal parts, rounded up, the last one what is left; then the sums are added in their order. A pure function of
- * the product's sizes, kinds and types, whatever the device, the path and the alignment, for it shows in the bits. */
+/* In how many parts a product's depth is summed up, 1, 2 or 4: of its k blocks (64 deep, those of all segments behind
+ * each other) equal parts, rounded up, the last one what is left; then the sums are added in their order, of four parts
+ * the second two's sum to the first two's. A pure function of the product's sizes, kinds and types, whatever the
+ * device, the path and the alignment, for it shows in the bits. */
 int kn_gemm_depth_parts(const kn_gemm *g);
 enum { KN_GEMM_DEPTH_BLOCK = 64 };
+/* Counters that the TMA + wgmma kernel needs for that, whatever its tile. */
+int64_t kn_gemm_counter_words(const kn_gemm *g);
 
 /* Why one launch of the TMA + wgmma kernel cannot make these products (NULL: it can), and its plan. */
 const char *kn_gemm_sm90_refusal(const kn_gemm *const *g, int n, const kn_problem *p, const kn_target *target);

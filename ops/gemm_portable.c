@@ -8,11 +8,21 @@
 
 enum { K_TILE = 32 };
 
+/* Is no part longer than the first? Then all of them are put aside at equal distances, and the distance may be an
+ * argument: a generic kernel serves token counts that halve the depth and those that take quarters. */
+static bool has_equal_parts(const kn_gemm *g) {
+    for (int s = 0; s < g->n_segments; s++)
+        if (g->segment[s].k % KN_GEMM_DEPTH_BLOCK) return false;
+    return true;
+}
+
 kn_gemm_tile kn_gemm_portable_tile(const kn_gemm *g, bool generic) {
     bool split = g->a_split > 1 || g->b_split > 1;
     int64_t m = g->group == KN_GROUP_M ? kn_ceil_div(g->m, g->n_groups ? g->n_groups : 1) : g->m;
     if (generic && g->m_is_tokens) m = g->one_tile || kn_gemm_is_for_few(g) ? 64 : 128;
-    if (m >= 128 && g->n >= 128 && !split) return (kn_gemm_tile){128, 128, 2, 4};
+    /* Two sums are put aside beside the accumulators. */
+    bool aside = kn_gemm_depth_parts(g) > 1 && has_equal_parts(g);
+    if (m >= 128 && g->n >= 128 && !split && !aside) return (kn_gemm_tile){128, 128, 2, 4};
     kn_gemm_tile t = {m > 32 ? 64 : 32, g->n > 32 ? 64 : 32, 2, 2};
     return t;
 }
@@ -69,14 +79,6 @@ static int64_t first_part(const kn_gemm *g, int parts) {
         left -= taken;
     }
     return tiles;
-}
-
-/* Is no part longer than the first? Then all of them are put aside at equal distances, and the distance may be an
- * argument: a generic kernel serves token counts that halve the depth and those that take thirds. */
-static bool has_equal_parts(const kn_gemm *g) {
-    for (int s = 0; s < g->n_segments; s++)
-        if (g->segment[s].k % KN_GEMM_DEPTH_BLOCK) return false;
-    return true;
 }
 
 static void fill_params(const kn_gemm *g, const kn_problem *p, const kn_gemm_tile *t, kn_params *params) {

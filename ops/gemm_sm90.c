@@ -214,6 +214,22 @@ static int tail_depth(const kn_gemm_candidate *c, const kn_gemm *const *g, int n
     return steps < 4 ? 16 * steps : 0;
 }
 
+/* Sums of half of a tile's rows: what each of the four CTAs that share a depth stores. */
+static uint64_t sums_bytes(const kn_gemm_candidate *c) {
+    return (uint64_t)kn_gemm_sm90_tile_rows(c) / 2 * (uint64_t)c->bn * 4;
+}
+
+/* Counters that a launch sets to 0. */
+static kn_place clear_counters(kn_program_builder *b, const kn_gemm *g) {
+    int64_t words = kn_gemm_counter_words(g), at = kn_add_workspace(b, (uint64_t)words * 4);
+    int kernel;
+    kn_params_set(kn_add_kernel(b, "clear_words.ptxt", &kernel), "WORDS", words);
+    kn_launch_spec *l = kn_add_launch(b, kernel, 1, 1, 1);
+    l->dependent = true;
+    kn_bind_workspace(l, at);
+    return kn_place_workspace(at);
+}
+
 void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, const kn_problem *p,
                        const kn_device_facts *facts) {
     int64_t sms = facts->multiprocessors ? facts->multiprocessors : 1;
@@ -228,6 +244,8 @@ void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, co
                             (long long)g[0]->n, (long long)tiles);
         return;
     }
+    kn_place counters = g[0]->counters;
+    if (c.parts == 4 && !g[0]->has_counters) counters = clear_counters(b, g[0]);
     int kernel;
     fill_params(kn_add_kernel(b, "gemm_sm90.ptxt", &kernel), &c, g, n, p, facts);
     /* CTAs that share a tile run at the same time, whatever the limit. */
@@ -242,6 +260,10 @@ void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, co
     if (switched(g, n)) kn_gemm_bind_place(l, &switched(g, n)->b_flag);
     if (c.boxes) bind_boxes(b, l, &c, g, n);
     for (int i = 0; i < n; i++) kn_gemm_bind_epilogue(l, g[i]);
+    if (c.parts == 4) {
+        kn_bind_workspace(l, kn_add_workspace(b, (uint64_t)tiles * 4 * sums_bytes(&c)));
+        kn_gemm_bind_place(l, &counters);
+    }
     kn_bind_i32(l, (int32_t)(c.swap ? g[0]->n : g[0]->m));
     kn_bind_i32(l, (int32_t)(c.swap ? g[0]->m : g[0]->n));
     for (int s = 0; s < KN_GEMM_MAX_SEGMENTS; s++) kn_bind_i32(l, s < segments ? (int32_t)g[n - 1]->segment[s].k : 0);

@@ -379,6 +379,27 @@ START_TEST(a_limit_changes_no_bit) {
 }
 END_TEST
 
+/* Clusters that share a depth count themselves (dx, in four parts): each call begins with counters of 0. */
+START_TEST(four_share_the_depth_of_dx) {
+    open_both();
+    for (int i = 0; i < 2; i++) {
+        kn_gen_config c = config_of(150, 136, 64, 2048);
+        c.absent = bit(OUT_W1) | bit(OUT_W2) | bit(OUT_W3);
+        if (i) c.options.expert_mlp.unique_indices = KILN_FALSE;
+        kn_gen *first = make(&c);
+        run_and_check(first, portable, "portable");
+        for (int k = 0; k < 2; k++) {
+            kn_gen *g = make(&c);
+            ck_assert_ok(kn_gen_run(g, fast));
+            same_bits(first, g);
+            kn_gen_free(g);
+        }
+        kn_gen_free(first);
+    }
+    close_both();
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("ops/expert_mlp_run");
     TCase *t = tcase_create("results");
@@ -398,6 +419,7 @@ int main(void) {
     tcase_add_test(t, repeated_rows_add_in_their_order);
     tcase_add_test(t, one_token_takes_all_rows);
     tcase_add_test(t, bits);
+    tcase_add_test(t, four_share_the_depth_of_dx);
     tcase_add_test(t, a_limit_changes_no_bit);
     suite_add_tcase(s, t);
     return kn_run_suite(s);

@@ -136,11 +136,12 @@ START_TEST(two_share_a_depth) {
 }
 END_TEST
 
-/* The third of them has no rows of its own. Depths that are no multiple of three blocks; more tiles than clusters. */
-START_TEST(three_share_a_depth) {
+/* Two clusters of two, whose sums meet in memory. Depths that are no multiple of four blocks; more tiles than clusters,
+ * in any order; a limit below a tile's four. */
+START_TEST(four_share_a_depth) {
     static const product rows[] = {
-        {136, 136, 8192, 0, KN_BF16, KN_BF16, 0, {{"coop-128x16-swap-thirds", 4}, {"coop-128x64-thirds", 0}}},
-        {200, 136, 8256, 2, KN_F16, KN_F32, 0, {{"coop-128x72-swap-thirds", 0}, {"coop-128x128-thirds", 3}}},
+        {136, 136, 8192, 0, KN_BF16, KN_BF16, 0, {{"coop-128x16-swap-quarters", 4}, {"coop-128x64-quarters", 0}}},
+        {200, 136, 8256, 2, KN_F16, KN_F32, 0, {{"coop-128x72-swap-quarters", 0}, {"coop-128x128-quarters", 3}}},
     };
     CHECK_ALL(rows);
 }
@@ -283,7 +284,7 @@ int main(void) {
     tcase_add_test(t, a_short_depth_rests);
     tcase_add_test(t, segments_and_several_products);
     tcase_add_test(halves, two_share_a_depth);
-    tcase_add_test(halves, three_share_a_depth);
+    tcase_add_test(halves, four_share_a_depth);
     suite_add_tcase(s, t);
     suite_add_tcase(s, halves);
     return kn_run_suite(s);
