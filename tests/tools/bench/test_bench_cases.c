@@ -84,6 +84,15 @@ START_TEST(refuses_what_is_no_case_file) {
         {"{\"groups\": [{\"op\": \"gemm\", \"cases\": [{\"M\": 1, \"transposed\": [\"x\"]}]}]}", NULL,
          "names x, which is no argument of gemm"},
         {"{\"groups\": [{\"op\": \"gemm\", \"with\": [\"c\"], \"cases\": [{\"M\": 1}]}]}", NULL, "names c"},
+        {"{\"groups\": [{\"op\": \"gemm\", \"dtypes\": {\"c\": \"f16\"}, \"cases\": [{\"M\": 1}]}]}", NULL,
+         "\"dtypes\" names c, which is no argument of gemm"},
+        {"{\"groups\": [{\"op\": \"gemm\", \"dtype\": {\"a\": \"f16\"}, \"cases\": [{\"M\": 1}]}]}", NULL,
+         "a group of gemm has no \"dtype\""},
+        {"{\"groups\": [{\"op\": \"gemm\", \"cases\": [{\"M\": 1, \"nam\": \"x\"}]}]}", NULL,
+         "a case of gemm has no \"nam\""},
+        {"{\"groups\": [{\"op\": \"gemm\", \"cases\": [{\"M\": 1, \"H\": 5}]}]}", NULL, "gemm has no axis H"},
+        {"{\"groups\": [{\"op\": \"gemm\", \"axes\": {\"m\": 1}, \"cases\": [{\"M\": 1}]}]}", NULL,
+         "the axes of gemm have no \"m\""},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         ck_assert_int_eq(read_text(bad[i].text, bad[i].op), KT_USAGE);

@@ -59,6 +59,17 @@ $ kiln cache stat
 $ kiln cache stat missing
 kiln: *missing*
 [3]
+# A file that is no pack.
+$ echo "no pack" > text; for verb in stat ls verify; do kiln cache $verb text; echo $?; done
+kiln: text: the file ends * (KILN_E_FORMAT)
+2
+kiln: text: *
+2
+kiln: text: *
+2
+$ kiln cache merge text -o merged.pack
+kiln: text: * (KILN_E_FORMAT)
+[2]
 # Only a directory is trimmed, and only one that is there.
 $ kiln cache trim missing --max 0
 kiln: missing: No such file or directory (KILN_E_IO)

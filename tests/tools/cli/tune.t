@@ -57,6 +57,9 @@ kiln: fake.tuning:2 was measured on Fake GPU 9.0; the context's device is NVIDIA
 $ sed -E 's/Fake GPU 9.0/NVIDIA H200/; s/1024 [^ ]+ /1024 coop-128x64-swap /' fake.tuning >h200.tuning; KILN_TUNING=h200.tuning kiln plan gemm M=64 N=512 K=1024 --dtype bf16 --device sim --no-assembler --explain | grep -E 'M x N|^  > '
 gemm, 64x512x1024 (M x N x K): coop-128x64-swap on the path wgmma, as the tuning file says
   > coop-128x64-swap *
+$ echo "no choices" > text; KILN_TUNING=text kiln plan gemm M=64 N=512 K=1024 --dtype bf16 --device sim
+kiln: text:1: wanted "kiln-tuning 1", saw "no choices": * (KILN_E_FORMAT)
+[2]
 $ KILN_TUNING=missing kiln env >/dev/null; KILN_TUNING=missing kiln plan gemm M=64 N=512 K=1024 --dtype bf16 --device sim
 kiln: missing: * (KILN_E_IO)
 [3]

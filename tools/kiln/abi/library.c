@@ -209,7 +209,7 @@ int kt_status(kt_library *lib, int32_t status) {
     if (status == KILN_OK) return KT_GOOD;
     const char *name = kt_call_string(lib, "kiln_status_name", 1, &KT_I32(status));
     const char *sentence = kt_call_string(lib, "kiln_error_message", 0, NULL);
-    bool of_caller = status >= KILN_E_ARG && status <= KILN_E_WORKSPACE;
+    bool of_caller = (status >= KILN_E_ARG && status <= KILN_E_WORKSPACE) || status == KILN_E_FORMAT;
     bool of_kernel = status == KILN_E_SIM;
     return kt_fail(of_caller ? KT_USAGE : of_kernel ? KT_CHECK : KT_ENVIRONMENT, "%s (%s)", sentence, name);
 }

@@ -38,12 +38,24 @@ static int check_words(const char *path, const kt_op *op, const json_t *object, 
     return KT_GOOD;
 }
 
-/* Take the sizes in `object`: one-letter keys. */
-static int take_sizes(const char *path, const json_t *object, kt_bench_case *c) {
+static int check_dtypes(const char *path, const kt_op *op, const json_t *group) {
+    const char *name;
+    json_t *value;
+    json_object_foreach(json_object_get(group, "dtypes"), name, value) {
+        if (!kt_op_arg(op, name))
+            return kt_fail(KT_USAGE, "%s: \"dtypes\" names %s, which is no argument of %s", path, name, op->name);
+    }
+    return KT_GOOD;
+}
+
+/* Take the sizes in `object`: one-letter keys. `others` may stand beside them; `what` is the object, in an error. */
+static int take_sizes(const char *path, const json_t *object, const char *others, const char *what, kt_bench_case *c) {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)object, key, value) {
-        if (!(key[0] >= 'A' && key[0] <= 'Z' && key[1] == '\0')) continue;
+        if (kt_choice(others, key, NULL)) continue;
+        if (!(key[0] >= 'A' && key[0] <= 'Z' && key[1] == '\0'))
+            return kt_fail(KT_USAGE, "%s: %s \"%s\"", path, what, key);
         if (!kt_op_has_axis(c->op, key[0])) return kt_fail(KT_USAGE, "%s: %s has no axis %s", path, c->op->name, key);
         if (!json_is_integer(value) || json_integer_value(value) < 0)
             return kt_fail(KT_USAGE, "%s: axis %s of %s is no size", path, key, c->group);
@@ -66,6 +78,38 @@ static char *name_of(const kt_bench_case *c) {
     return text;
 }
 
+static int check_keys(const char *path, const char *op, const json_t *group) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)group, key, value) {
+        if (!kt_choice("op,group,problem,axes,with,without,transposed,dtypes,options,best_public_us,cases", key, NULL))
+            return kt_fail(KT_USAGE, "%s: a group of %s has no \"%s\"", path, op, key);
+    }
+    return KT_GOOD;
+}
+
+static int read_cases(const char *path, const kt_op *op, const json_t *group, kt_bench_cases *out) {
+    const char *name = json_string_value(json_object_get(group, "group"));
+    const json_t *rows = json_object_get(group, "cases");
+    char in_axes[96], in_case[96];
+    snprintf(in_axes, sizeof in_axes, "the axes of %s have no", op->name);
+    snprintf(in_case, sizeof in_case, "a case of %s has no", op->name);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        out->item = kt_grow(out->item, out->n + 1, sizeof *out->item);
+        kt_bench_case *c = &out->item[out->n++];
+        *c = (kt_bench_case){.op = op, .group = name ? name : op->name, .shared = group};
+        c->row = json_array_get(rows, i);
+        c->settings = json_object_get(group, "options");
+        c->best_public_us = json_number_value(json_object_get(group, "best_public_us"));
+        for (int a = 0; a < 26; a++) c->size[a] = -1;
+        KT_TRY(take_sizes(path, json_object_get(group, "axes"), "", in_axes, c));
+        KT_TRY(take_sizes(path, c->row, "name,transposed", in_case, c));
+        KT_TRY(check_words(path, op, c->row, "transposed"));
+        c->name = name_of(c);
+    }
+    return KT_GOOD;
+}
+
 static int read_group(const char *path, const json_t *group, const char *wanted, kt_bench_cases *out) {
     const char *op_name = json_string_value(json_object_get(group, "op"));
     const char *name = json_string_value(json_object_get(group, "group"));
@@ -76,21 +120,9 @@ static int read_group(const char *path, const json_t *group, const char *wanted,
     if (!op) return kt_prefix(KT_USAGE, "%s: ", path);
     static const char *const words[] = {"with", "without", "transposed"};
     for (size_t i = 0; i < 3; i++) KT_TRY(check_words(path, op, group, words[i]));
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        out->item = kt_grow(out->item, out->n + 1, sizeof *out->item);
-        kt_bench_case *c = &out->item[out->n++];
-        *c = (kt_bench_case){.op = op, .group = name ? name : op_name, .shared = group};
-        c->row = json_array_get(rows, i);
-        c->settings = json_object_get(group, "options");
-        c->best_public_us = json_number_value(json_object_get(group, "best_public_us"));
-        c->peer = json_string_value(json_object_get(group, "peer"));
-        for (int a = 0; a < 26; a++) c->size[a] = -1;
-        KT_TRY(take_sizes(path, json_object_get(group, "axes"), c));
-        KT_TRY(take_sizes(path, c->row, c));
-        KT_TRY(check_words(path, op, c->row, "transposed"));
-        c->name = name_of(c);
-    }
-    return KT_GOOD;
+    KT_TRY(check_keys(path, op_name, group));
+    KT_TRY(check_dtypes(path, op, group));
+    return read_cases(path, op, group, out);
 }
 
 /* "gemm, router_backward": what a command line may call the groups. */

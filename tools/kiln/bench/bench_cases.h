@@ -13,7 +13,6 @@ typedef struct kt_bench_case {
     const json_t *settings; /* options of the operation, or NULL */
     const json_t *row, *shared;
     double best_public_us; /* of the whole group: geometric mean of the best published result; 0 = none */
-    const char *peer;      /* group of results that other programs are compared under, or NULL */
 } kt_bench_case;
 
 typedef struct kt_bench_cases {
