@@ -13,10 +13,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/bin" "$work/here"
 ln -s "$kiln" "$work/bin/kiln"
-export PATH=$work/bin:$PATH GOLDEN=$here/../../data/golden CASES=$here/../../../bench/cases TOOLS=$here/../../../tools LC_ALL=C
+# By links: the tree may lie in a folder whose name has blanks, and command lines shall not be full of quotes.
+ln -s "$here/../../data/golden" "$work/golden"
+ln -s "$here/../../../bench/cases" "$work/cases"
+ln -s "$here/../../../tools" "$work/tools"
+ln -s "$(dirname "$kiln")" "$work/build"
+export PATH=$work/bin:$PATH GOLDEN=$work/golden CASES=$work/cases TOOLS=$work/tools BUILD=$work/build LC_ALL=C
 for name in $(compgen -e KILN_); do unset "$name"; done
-BUILD=$(dirname "$kiln")
-export BUILD KILN_CACHE_DIR=$work/cache KILN_DEVICE=sim
+export KILN_CACHE_DIR=$work/cache KILN_DEVICE=sim
 cd "$work/here" || exit 1
 failures=0 commands=0
 
