@@ -4,18 +4,18 @@
 # second run takes its kernels from the cache.
 #   tools/demo.sh [FILE.safetensors] [--no-assembler]
 set -euo pipefail
-cd "$(dirname "$0")/.."
-source tools/setup.sh
-
-file=tests/data/golden/load_balance_backward/b130_e100_k3_t1.safetensors
-flags=()
+usage() { echo "usage: tools/demo.sh [FILE.safetensors] [--no-assembler]" >&2; exit 2; }
+file='' flags=()
 for arg in "$@"; do
     case "$arg" in
         --no-assembler) flags+=(--no-assembler) ;;
-        -*) echo "usage: tools/demo.sh [FILE.safetensors] [--no-assembler]" >&2; exit 2 ;;
-        *) file=$arg ;;
+        -*) usage ;;
+        *) [ -z "$file" ] || usage; file=$(realpath -e -- "$arg") || exit 2 ;;
     esac
 done
+cd "$(dirname "$0")/.."
+source tools/setup.sh
+file=${file:-tests/data/golden/load_balance_backward/b130_e100_k3_t1.safetensors}
 
 need_packages "${BUILD_PACKAGES[@]}"
 if [ ${#flags[@]} -eq 0 ] && ! need_nvjitlink; then
