@@ -86,7 +86,8 @@ typedef struct kn_backend_ops {
     /* Host memory that the device can write: the fault counter. host and device may be the same address. */
     kn_status (*alloc_mapped)(kn_backend *b, size_t bytes, void **host, void **device);
     kn_status (*free_mapped)(kn_backend *b, void *host);
-    /* KN_OK if this device may use memory at `p`; KN_E_DEVICE with what it is otherwise. NULL where nothing is known. */
+    /* KN_OK if this device may use memory at `p`; KN_E_DEVICE with what it is otherwise. NULL where nothing is known.
+     */
     kn_status (*check_pointer)(kn_backend *b, const void *p);
 
     /* Code. `image` is a cubin (cuda) or PTX text (sim, null). */
