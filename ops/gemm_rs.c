@@ -15,8 +15,10 @@ enum {
     PATCHES_BYTES = 8 * 5120, /* of epilogues that pass through shared memory */
     MAX_STAGES = 8,
     PROMOTE_BLOCKS = KN_GEMM_PROMOTE_CHAIN / BK,
-    WIDE_TILE = 192, /* rows of a tile that may be taken as a half: more spill registers */
-    MAP_F32 = 7,     /* CU_TENSOR_MAP_DATA_TYPE_FLOAT32 */
+    /* Rows of a tile that may be taken as a half: more spill registers, beside fp32 weights too. */
+    WIDE_TILE = 192,
+    WIDE_TILE_F32 = 160,
+    MAP_F32 = 7, /* CU_TENSOR_MAP_DATA_TYPE_FLOAT32 */
     MAP_BF16 = 9,
     MAP_F16 = 6,
     SWIZZLE_128B = 3,
@@ -50,7 +52,7 @@ static double pass_time(const kn_gemm_rs *how, int64_t tile) {
 
 int64_t kn_gemm_rs_tile(const kn_gemm_rs *how, int64_t rows, int64_t groups, int64_t pad) {
     int64_t step = pad < 8 ? 8 : pad, best = step;
-    if (how->halves) return how->products == 3 ? most_rows(how) : WIDE_TILE;
+    if (how->halves) return how->products == 3 ? most_rows(how) : how->fp32 ? WIDE_TILE_F32 : WIDE_TILE;
     double mean = (double)rows / (double)(groups ? groups : 1) + 0.5 * (double)pad, best_time = -1;
     for (int64_t tile = step; tile <= most_rows(how); tile += step) {
         double time = passes(mean, tile) * pass_time(how, tile);

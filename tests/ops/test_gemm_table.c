@@ -244,6 +244,9 @@ START_TEST(products_by_wgmma) {
         check_call(&m, &c, all);
         /* Products of little depth store in another way. */
         if (!all || i % 8 == 7) check_call(&m, &shallow, all);
+        /* Deep ones of so many tokens are shared by four. */
+        kn_gen_config deep = product(_i, tokens, 512, 16384);
+        if (tokens > 128 && (all || _i % 4 == 0)) check_call(&m, &deep, all && i % 4 == 3);
     }
     kn_free(m.program);
     judge();
@@ -290,6 +293,22 @@ START_TEST(operations_with_drawn_options) {
 }
 END_TEST
 
+/* Generic kernels of experts are the largest: tiles for many rows that are taken as halves where rows are few. */
+START_TEST(experts_of_any_count) {
+    machine m = machine_of("h200");
+    kn_gen_config c = kn_gen_defaults("routed_experts_backward");
+    c.tokens = 256, c.hidden = 512, c.inner = 256, c.experts = c.local_experts = 64, c.top_k = 4;
+    c.dtype = c.out_dtype = _i & 1 ? KN_BF16 : KN_F32;
+    c.options.routed.math = _i & 2 ? KILN_MATH_FAST : KILN_MATH_BALANCED;
+    c.options.routed.activation = (kiln_activation){.alpha = 1.702, .limit = 7, .offset = 1};
+    if (_i & 4)
+        c.absent &= ~((uint64_t)1 << kn_gen_arg(c.op, "saved_gate") | (uint64_t)1 << kn_gen_arg(c.op, "saved_up"));
+    if (all || _i == 0 || _i == 6) check_call(&m, &c, false);
+    kn_free(m.program);
+    judge();
+}
+END_TEST
+
 static TCase *add_case(Suite *s, const char *name) {
     TCase *t = tcase_create(name);
     tcase_add_checked_fixture(t, begin, NULL);
@@ -304,5 +323,6 @@ int main(void) {
     tcase_add_loop_test(wgmma, products_by_wgmma, 0, WAYS_16_BIT);
     tcase_add_loop_test(mma, products_by_mma, 0, 2);
     tcase_add_loop_test(whole, operations_with_drawn_options, 0, 2 * OPERATIONS);
+    tcase_add_loop_test(whole, experts_of_any_count, 0, 8);
     return kn_run_suite(s);
 }
