@@ -17,8 +17,11 @@ kiln: "Q=5" is not an axis of gemm; wanted AXIS=SIZE with a letter of its shapes
 $ kiln tune gemm M=64 N=512 K=1024 --case 0
 kiln: --case must be at least 1
 [2]
-$ kiln tune gemm M=64 N=512 K=1024 --dtype bf16
-kiln: --dtype bf16: wanted ARGUMENT=TYPE with an argument of gemm
+$ kiln tune gemm M=64 N=512 K=1024 --dtype fp8
+kiln: --dtype fp8: wanted TYPE (bf16, f16, f32, i32, i64, bool), or ARGUMENT=TYPE with an argument of gemm
+[2]
+$ kiln tune gemm M=64 N=512 K=1024 --dtype a=fp8
+kiln: --dtype a=fp8: a may be bf16,f16,f32
 [2]
 $ kiln tune gemm M=64 N=512 K=1024 --transposed c
 kiln: the command line: "transposed" names c, which is no argument of gemm
@@ -46,6 +49,11 @@ kiln-tuning 1
 gpu Fake GPU 9.0
 date
 product wgmma:bf16:k.n:store.bf16:64x512x1024 * # gemm: * us; by cost *: * us; 2 measured
+# A type without an argument is for all whose type is free, as for kiln plan: d is not the default here.
+$ KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 kiln tune gemm M=64 N=512 K=1024 --dtype f16 --device cuda:0 --no-cupti --iterations 1 --top 2 --json | grep '"key"'
+      "key": "wgmma:f16:k.n:store.f16:64x512x1024",
+$ KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 kiln tune gemm M=64 N=512 K=1024 --dtype f16 --dtype d=f32 --device cuda:0 --no-cupti --iterations 1 --top 2 --json | grep '"key"'
+      "key": "wgmma:f16:k.n:store.f32:64x512x1024",
 # A recording of the same call; what the file says is followed.
 $ printf '{"v":1,"op":"gemm","args":{"a":{"dtype":"bf16","shape":[64,1024]},"b":{"dtype":"bf16","shape":[1024,512]},"d":{"dtype":"bf16","shape":[64,512]}},"options":{}}\n' >calls.jsonl; KILN_LIBCUDA=$BUILD/fake/fakecuda/libcuda.so.1 kiln tune --record calls.jsonl --device cuda:0 --no-cupti --iterations 1 --top 2 --json | grep -E '"(gpu|key|call)"'
   "gpu": "Fake GPU 9.0",

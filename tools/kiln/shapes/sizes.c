@@ -2,7 +2,6 @@
 #include "shapes/sizes.h"
 
 #include "abi/options.h"
-#include "common/args.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,43 +41,6 @@ static int read_axes(const kt_sizes *s, kt_tensors *tensors) {
     return KT_GOOD;
 }
 
-/* --dtype ARGUMENT=TYPE wins; --dtype TYPE is for all arguments of a free type. */
-static int choose_dtype(const kt_sizes *s, const kt_tensors *tensors, int i, const kt_dtype **dtype) {
-    const kt_arg *arg = &s->op->args[i];
-    const char *dtypes = arg->dtypes;
-    *dtype = kt_tensors_default_dtype(tensors, i);
-    if (dtypes[0] == '=') dtypes = kt_op_arg(s->op, dtypes + 1)->dtypes;
-    size_t n = strlen(arg->name);
-    for (size_t k = 0; k < s->dtypes.n; k++) {
-        const char *word = s->dtypes.item[k];
-        const kt_dtype *every = kt_dtype_named(word);
-        if (every && arg->dtypes[0] != '=' && strchr(dtypes, ',') && kt_dtype_allowed(every, dtypes)) *dtype = every;
-    }
-    for (size_t k = 0; k < s->dtypes.n; k++) {
-        const char *word = s->dtypes.item[k];
-        if (strncmp(word, arg->name, n) != 0 || word[n] != '=') continue;
-        *dtype = kt_dtype_named(word + n + 1);
-        if (!*dtype || !kt_dtype_allowed(*dtype, dtypes))
-            return kt_fail(KT_USAGE, "--dtype %s: %s may be %s", word, arg->name, dtypes);
-    }
-    return KT_GOOD;
-}
-
-static int check_dtype_words(const kt_sizes *s) {
-    for (size_t k = 0; k < s->dtypes.n; k++) {
-        const char *word = s->dtypes.item[k], *equals = strchr(word, '=');
-        char *name = equals ? strndup(word, (size_t)(equals - word)) : NULL;
-        bool good = name ? kt_op_arg(s->op, name) != NULL : kt_dtype_named(word) != NULL;
-        free(name);
-        if (!good)
-            return kt_fail(KT_USAGE,
-                           "--dtype %s: wanted TYPE (bf16, f16, f32, i32, i64, bool), or ARGUMENT=TYPE with an "
-                           "argument of %s",
-                           word, s->op->name);
-    }
-    return KT_GOOD;
-}
-
 static bool base_lists(const kt_sizes *s, const char *key, const char *name) {
     size_t i;
     const json_t *item;
@@ -98,11 +60,11 @@ static bool is_present(const kt_sizes *s, const kt_arg *arg) {
 static int make_tensors(const kt_sizes *s, kt_call *out) {
     kt_tensors_begin(&out->tensors, s->op, out->options);
     KT_TRY(read_axes(s, &out->tensors));
-    KT_TRY(check_dtype_words(s));
+    KT_TRY(kt_dtype_words_check(&s->dtypes, s->op));
     for (int i = 0; i < s->op->n_args; i++) {
         if (!is_present(s, &s->op->args[i])) continue;
-        const kt_dtype *dtype;
-        KT_TRY(choose_dtype(s, &out->tensors, i, &dtype));
+        const kt_dtype *dtype = kt_tensors_default_dtype(&out->tensors, i);
+        KT_TRY(kt_dtype_words_choose(&s->dtypes, s->op, i, &dtype));
         KT_TRY(kt_tensors_derive(&out->tensors, i, dtype));
     }
     return KT_GOOD;

@@ -122,6 +122,40 @@ const kt_dtype *kt_tensors_default_dtype(const kt_tensors *ts, int i) {
     return first_of(arg->dtypes);
 }
 
+int kt_dtype_words_check(const kt_list *words, const kt_op *op) {
+    for (size_t k = 0; k < words->n; k++) {
+        const char *word = words->item[k], *equals = strchr(word, '=');
+        char *name = equals ? kt_format("%.*s", (int)(equals - word), word) : NULL;
+        bool good = name ? kt_op_arg(op, name) != NULL : kt_dtype_named(word) != NULL;
+        free(name);
+        if (!good)
+            return kt_fail(KT_USAGE,
+                           "--dtype %s: wanted TYPE (bf16, f16, f32, i32, i64, bool), or ARGUMENT=TYPE with an "
+                           "argument of %s",
+                           word, op->name);
+    }
+    return KT_GOOD;
+}
+
+int kt_dtype_words_choose(const kt_list *words, const kt_op *op, int i, const kt_dtype **dtype) {
+    const kt_arg *arg = &op->args[i];
+    bool follows = arg->dtypes[0] == '=';
+    const char *dtypes = follows ? kt_op_arg(op, arg->dtypes + 1)->dtypes : arg->dtypes;
+    size_t n = strlen(arg->name);
+    for (size_t k = 0; k < words->n; k++) {
+        const kt_dtype *every = kt_dtype_named(words->item[k]);
+        if (every && !follows && strchr(dtypes, ',') && kt_dtype_allowed(every, dtypes)) *dtype = every;
+    }
+    for (size_t k = 0; k < words->n; k++) { /* what names the argument wins */
+        const char *word = words->item[k];
+        if (strncmp(word, arg->name, n) != 0 || word[n] != '=') continue;
+        *dtype = kt_dtype_named(word + n + 1);
+        if (!*dtype || !kt_dtype_allowed(*dtype, dtypes))
+            return kt_fail(KT_USAGE, "--dtype %s: %s may be %s", word, arg->name, dtypes);
+    }
+    return KT_GOOD;
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static DLTensor dl_tensor(const kt_tensor *t, void *data, int32_t device_type, int32_t device_id) {

@@ -36,6 +36,13 @@ int kt_tensors_derive(kt_tensors *ts, int i, const kt_dtype *dtype);
  * follows, or (outputs) that of the operation's first input of a free type. */
 const kt_dtype *kt_tensors_default_dtype(const kt_tensors *ts, int i);
 
+/** The words of --dtype: ARGUMENT=TYPE, and TYPE for all arguments whose type is free. A usage error if one is neither.
+ */
+int kt_dtype_words_check(const kt_list *words, const kt_op *op);
+/** *dtype = the type that they give argument i; it stays if they give none. A usage error if it may not have that one.
+ */
+int kt_dtype_words_choose(const kt_list *words, const kt_op *op, int i, const kt_dtype **dtype);
+
 /** Host memory for argument i, 256-byte aligned; copied from `data`, or all bytes 0xFF (NaN) when that is NULL. */
 void kt_tensors_host(kt_tensors *ts, int i, const void *data);
 /** Device memory for all tensors that have host memory, and their contents. */

@@ -66,7 +66,7 @@ int kt_cmd_tune(const kt_command *self, int argc, char **argv) {
         {"record", KT_TEXT, &c.record, "FILE", "the calls of a recording (KILN_RECORD)"},
         {"cases", KT_TEXT, &b->cases_path, "FILE", "the calls of a case file (default: those of kiln bench)"},
         {"case", KT_NUMBER, &c.only_case, "N", "the N-th of the chosen calls alone"},
-        {"dtype", KT_LIST, &c.dtypes, "ARG=TYPE", "type of an argument"},
+        {"dtype", KT_LIST, &c.dtypes, "[ARG=]TYPE", "type of an argument, or of all whose type is free"},
         {"option", KT_LIST, &c.settings, "NAME=VALUE", "an option of the operation"},
         {"transposed", KT_LIST, &c.transposed, "ARG", "a matrix whose first axis is the contiguous one"},
         {"device", KT_TEXT, &c.tune.device, "DEVICE", "cuda:N (default: KILN_DEVICE, or auto)"},

@@ -2,10 +2,8 @@
 #include "tune/tune.h"
 
 #include "abi/options.h"
-#include "common/args.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,15 +31,11 @@ static int read_axes(const kt_op *op, const kt_list *operands, json_t *row) {
 }
 
 static int read_dtypes(const kt_op *op, const kt_list *words, json_t *dtypes) {
-    for (size_t i = 0; i < words->n; i++) {
-        char *name = kt_copy(words->item[i]), *equals = strchr(name, '=');
-        if (equals) *equals = '\0';
-        bool good = equals && kt_op_arg(op, name) && kt_dtype_named(equals + 1);
-        if (good) json_object_set_new(dtypes, name, json_string(equals + 1));
-        free(name);
-        if (!good)
-            return kt_fail(KT_USAGE, "--dtype %s: wanted ARGUMENT=TYPE with an argument of %s", words->item[i],
-                           op->name);
+    KT_TRY(kt_dtype_words_check(words, op));
+    for (int i = 0; i < op->n_args; i++) {
+        const kt_dtype *dtype = NULL;
+        KT_TRY(kt_dtype_words_choose(words, op, i, &dtype));
+        if (dtype) json_object_set_new(dtypes, op->args[i].name, json_string(dtype->name));
     }
     return KT_GOOD;
 }
