@@ -8,7 +8,6 @@
 #include "cache/bytes.h"
 #include "cache/store_pack.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -6,7 +6,6 @@
 #include "base/log.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <string.h>
 
 /* ---- scopes ------------------------------------------------------------------------------------------------------ */

@@ -1,8 +1,6 @@
 /* The CUDA backend's memory: allocation, copies, mapped host memory, whose pointer is whose. */
 #include "jit/backend_cuda.h"
 
-#include <inttypes.h>
-
 static kn_cu_ptr address(const void *p) {
     return (kn_cu_ptr)(uintptr_t)p;
 }

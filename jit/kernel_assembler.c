@@ -8,7 +8,6 @@
 #include "jit/kernel_note.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The loaded nvJitLink's name for itself, once some call has loaded it. */

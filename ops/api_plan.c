@@ -8,7 +8,6 @@
 #include "ops/api_call.h"
 #include "ops/api_context.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* What there is to say of one kernel. */

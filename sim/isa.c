@@ -1,8 +1,6 @@
 /* isa.def compiled in, and the match of an instruction's modifiers against the rows' patterns. */
 #include "sim/isa.h"
 
-#include <stdio.h>
-
 const uint8_t kn_type_bytes[KN_T_COUNT] = {0,
 #define KN_TYPE_BYTES(id, text, bytes, kind) bytes,
                                            KN_TYPES(KN_TYPE_BYTES)

@@ -4,7 +4,6 @@
 #include "support/suite.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 START_TEST(numbers) {
     int64_t v;

@@ -3,7 +3,6 @@
 #include "support/suite.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
 static atomic_int seen[1000];
 

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "cache/cache_support.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

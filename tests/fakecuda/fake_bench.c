@@ -3,7 +3,6 @@
 #include "fakecuda/fake_state.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define KN_DRIVER(symbol, since, required, args) kn_cu_result symbol args;

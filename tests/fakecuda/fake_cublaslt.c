@@ -4,7 +4,6 @@
 #include "fakecuda/fake_state.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

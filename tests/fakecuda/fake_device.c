@@ -3,7 +3,6 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define KN_DRIVER(symbol, since, required, args) EXPORT kn_cu_result symbol args;

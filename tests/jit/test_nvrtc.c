@@ -5,7 +5,6 @@
 #include "support/cuda_c.h"
 #include "support/suite.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

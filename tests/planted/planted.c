@@ -2,7 +2,6 @@
 #include "planted.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- tensors -------------------------------------------------------------------------------------------------------

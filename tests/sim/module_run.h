@@ -8,7 +8,6 @@
 #include "sim/sim.h"
 #include "support/suite.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 START_TEST(scalar_instructions) {
     static kn_sim_rows rows;

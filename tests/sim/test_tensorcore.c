@@ -4,7 +4,6 @@
 #include "support/suite.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static uint64_t state = 1;

@@ -4,7 +4,6 @@
 #include "sim/tma.h"
 #include "support/suite.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static uint16_t tensor[40][64];

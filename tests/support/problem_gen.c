@@ -7,7 +7,6 @@
 #include "ops/ref_common.h"
 #include "problems/problem_fill.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* ---- operations: the public table and the references, whether or not the registry has the operation yet ------------

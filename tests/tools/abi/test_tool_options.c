@@ -4,7 +4,6 @@
 
 #include "kiln/kiln.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Fill `options` of `op` from JSON text. */

@@ -3,7 +3,6 @@
 #include "support/suite.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -3,7 +3,6 @@
 #include "sim/sim.h"
 #include "support/suite.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 START_TEST(medians_and_quartiles) {

@@ -3,7 +3,6 @@
 #include "tensors/safetensors.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,7 +1,6 @@
 /* The timer of `kiln bench`: see bench_time.h. */
 #include "bench/bench_time.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

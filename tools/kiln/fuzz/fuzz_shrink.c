@@ -1,7 +1,6 @@
 /* Making a failing case small: one change after the other is kept if the case still fails in the same way. */
 #include "fuzz/fuzz_shrink.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct shrink {

@@ -2,7 +2,6 @@
 #include "gpu/tool_gpu.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
 #include "common/report.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const role_names[] = {"in", "in?", "out"};

@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 const char *kt_dims_text(const json_t *list, char *buf, size_t cap) {
     double d[3] = {1, 1, 1};

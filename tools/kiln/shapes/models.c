@@ -4,7 +4,6 @@
 #include "common/report.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 

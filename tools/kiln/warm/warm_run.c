@@ -14,7 +14,6 @@
 #include "kiln/kiln_tools.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
