@@ -6,6 +6,7 @@
 
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 static atomic_int level_now = -1;
@@ -16,10 +17,14 @@ static void *callback_user;
 int kn_log_level(void) {
     int level = atomic_load_explicit(&level_now, memory_order_relaxed);
     if (level >= 0) return level;
-    int64_t v;
-    if (kn_env_i64(KN_ENV_LOG, 1, 0, 4, &v) != KN_OK) v = 1;
-    atomic_store(&level_now, (int)v);
-    return (int)v;
+    /* Not by kn_env_i64: lines are written while an error sentence is on its way to the caller, and must not replace
+     * it. */
+    const char *v = kn_env(KN_ENV_LOG);
+    bool good = !v || (v[0] >= '0' && v[0] <= '4' && v[1] == '\0');
+    level = v && good ? v[0] - '0' : KN_LOG_WARN;
+    int seen = atomic_exchange(&level_now, level);
+    if (seen < 0 && !good) kn_log_write(KN_LOG_WARN, "KILN_LOG is \"%.100s\"; wanted 0 to 4: taken for 1", v);
+    return level;
 }
 
 void kn_log_set_level(int level) {

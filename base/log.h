@@ -5,8 +5,10 @@
 
 enum { KN_LOG_WARN = 1, KN_LOG_PLAN = 2, KN_LOG_LAUNCH = 3, KN_LOG_ALL = 4 };
 
-/** Current level, from KILN_LOG at the first use; kn_log_set_level overrides it. */
+/** Current level, from KILN_LOG at the first use. Leaves the thread's error sentence alone, as all of this file does.
+ */
 int kn_log_level(void);
+/** Overrides KILN_LOG; a negative one has it read again. */
 void kn_log_set_level(int level);
 
 /** Lines go to `fn` instead of the file; NULL restores it. The callback may come from any thread and must not call
