@@ -35,14 +35,15 @@ static bool differs(const uint32_t want[3], const uint32_t seen[3]) {
 
 static kn_status check_shape(const kn_entry *e, const kn_sim_launch *l) {
     for (int k = 0; k < 3; k++) {
+        const char axis = (char)('x' + k);
         KN_REQUIRE(l->grid[k] >= 1 && l->block[k] >= 1 && l->cluster[k] >= 1, KN_E_LAUNCH,
                    "%s: grid, block and cluster must be positive", e->name);
-        KN_REQUIRE(l->grid[k] <= (k == 0 ? 2147483647u : 65535u), KN_E_LAUNCH, "%s: grid.%c is %u", e->name, "xyz"[k],
-                   l -> grid[k]);
+        KN_REQUIRE(l->grid[k] <= (k == 0 ? 2147483647u : 65535u), KN_E_LAUNCH, "%s: grid.%c is %u", e->name, axis,
+                   l->grid[k]);
         KN_REQUIRE(l->block[k] <= 1024 && l->cluster[k] <= 16, KN_E_LAUNCH, "%s: block or cluster is too large",
                    e->name);
         KN_REQUIRE(l->grid[k] % l->cluster[k] == 0, KN_E_LAUNCH, "%s: grid.%c %u is no multiple of the cluster's %u",
-                   e->name, "xyz"[k], l -> grid[k], l -> cluster[k]);
+                   e->name, axis, l->grid[k], l->cluster[k]);
     }
     uint32_t threads = l->block[0] * l->block[1] * l->block[2];
     KN_REQUIRE(threads <= MAX_THREADS_PER_CTA, KN_E_LAUNCH, "%s: a block of %u threads", e->name, threads);
