@@ -16,6 +16,27 @@ static const order_case cases[] = {
      "+bar.sync 0;\n"
      "st.shared.u32 [%r4], %r6;\n",
      "race: writes shared address", 64, 0, 0, "race: reads shared address"},
+    {"halves-of-a-word",
+     "setp.ne.u32 %p0, %r3, 0;\n@%p0 bra END;\n"
+     "+shl.b32 %r4, %r2, 1;\n"
+     "-mov.u32 %r4, 0;\n"
+     "add.u32 %r4, %r1, %r4;\ncvt.u16.u32 %h0, %r0;\nst.shared.u16 [%r4], %h0;\nEND:\n",
+     "race: writes shared address", 64, 0, 0, NULL},
+    {"a-byte-beside-another",
+     /* a word is written, then one of its bytes, while another warp reads another byte; then all of it is read */
+     "setp.ne.u32 %p0, %r0, 0;\n@!%p0 st.shared.u32 [%r1], %r0;\nbar.sync 0;\n"
+     "setp.ne.u32 %p1, %r3, 0;\n@%p1 bra MEET;\nsetp.ne.u32 %p2, %r2, 0;\n@%p2 bra READ;\n"
+     "cvt.u16.u32 %h0, %r3;\nst.shared.u8 [%r1+3], %h0;\nbra MEET;\nREAD:\n"
+     "+ld.shared.u8 %h1, [%r1+1];\n"
+     "-ld.shared.u8 %h1, [%r1+3];\n"
+     "MEET:\nbar.sync 0;\nld.shared.u32 %r6, [%r1];\n",
+     "race: reads shared address", 64, 0, 0, "race: writes shared address"},
+    {"a-word-over-its-bytes",
+     "setp.gt.u32 %p0, %r0, 3;\n@%p0 bra NEXT;\nadd.u32 %r4, %r1, %r0;\ncvt.u16.u32 %h0, %r0;\n"
+     "st.shared.u8 [%r4], %h0;\nNEXT:\n"
+     "+bar.sync 0;\n"
+     "setp.ne.u32 %p1, %r0, 32;\n@%p1 bra END;\nst.shared.u32 [%r1], %r0;\nEND:\n",
+     "race: writes shared address", 64, 0, 0, NULL},
     {"race-inside-a-warp",
      "shl.b32 %r4, %r0, 2;\nadd.u32 %r4, %r1, %r4;\nst.shared.u32 [%r4], %r0;\n"
      "+bar.warp.sync 0xffffffff;\n"
