@@ -76,7 +76,7 @@ int kn_add_map(kn_program_builder *b, const kn_map_spec *map) {
     return (int)p->n_maps++;
 }
 
-/* One binding too many is counted, so that kn_plan_build sees it (n_bind > KN_MAX_BINDINGS) and refuses. */
+/* One binding too many is counted, so that jit/plan_make.c sees it (n_bind > KN_MAX_BINDINGS) and refuses. */
 static void bind(kn_launch_spec *l, kn_binding binding) {
     if (l->n_bind < KN_MAX_BINDINGS) l->bind[l->n_bind] = binding;
     l->n_bind++;

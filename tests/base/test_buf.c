@@ -46,6 +46,22 @@ START_TEST(json_strings) {
     kn_buf_init(&b, 1000);
     kn_buf_add_json(&b, "a\"\\\n\xc3\xa9\xff\xed\xa0\x80z");
     ck_assert_str_eq(b.data, "\"a\\\"\\\\\\u000a\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbdz\"");
+    /* The ends of what UTF-8 can say, and what lies behind them: overlong forms, surrogates, more than U+10FFFF. */
+    static const char *const good[] = {"\xc2\x80",     "\xe0\xa0\x80",     "\xed\x9f\xbf",
+                                       "\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        kn_buf_clear(&b);
+        kn_buf_add_json(&b, good[i]);
+        ck_assert_uint_eq(b.len, strlen(good[i]) + 2);
+        ck_assert_int_eq(strncmp(b.data + 1, good[i], strlen(good[i])), 0);
+    }
+    static const char *const bad[] = {"\xc1\xbf",         "\xe0\x9f\xbf",     "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
+                                      "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xe2\x82",     "\xf0\x90\x80"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        kn_buf_clear(&b);
+        kn_buf_add_json(&b, bad[i]);
+        ck_assert_uint_eq(b.len, 3 * strlen(bad[i]) + 2); /* each byte a U+FFFD */
+    }
     kn_buf_free(&b);
 }
 END_TEST
