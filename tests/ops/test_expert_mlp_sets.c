@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 enum {
-    HUGE_SETS = 12, /* the first ones: sizes at which depths are split and operands rest in shared memory */
-    LARGE_SETS = 24,
+    HUGE_SETS = 6, /* the first ones: sizes at which depths are split and operands rest in shared memory */
+    LARGE_SETS = 18,
     EXACT = 15,      /* every so many-th problem of a set has kernels of its own */
     SMALL = 6000000, /* tokens x hidden x inner of a problem, at most; */
     LARGE = 60000000 /* of the first sets */

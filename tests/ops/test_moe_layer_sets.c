@@ -20,8 +20,8 @@ enum {
 #define ALL_OUTPUTS (bit(OUT_HIDDEN) | bit(OUT_ROUTER) | bit(OUT_GATE) | bit(OUT_UP) | bit(OUT_DOWN))
 
 enum {
-    HUGE_SETS = 12, /* the first ones: sizes at which depths are split and operands rest in shared memory */
-    LARGE_SETS = 24,
+    HUGE_SETS = 6, /* the first ones: sizes at which depths are split and operands rest in shared memory */
+    LARGE_SETS = 18,
     EXACT = 15,      /* every so many-th problem of a set has kernels of its own */
     SMALL = 6000000, /* tokens x hidden x (inner + experts / 3) of a problem, at most; */
     LARGE = 60000000 /* of the first sets */

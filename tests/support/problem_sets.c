@@ -10,6 +10,8 @@
 #include "ops/api_context.h"
 #include "support/problem_case.h"
 
+#include <limits.h>
+#include <malloc.h>
 #include <stdlib.h>
 
 static const kn_sets *what;
@@ -230,7 +232,8 @@ static kn_status run_set(worker *w, int64_t i) {
         KN_TRY(try_one(w, &c));
     }
     kn_lock(&lock);
-    finished++;
+    if (++finished % 16 == 0)
+        fprintf(stderr, "%lld sets after %.0f s\n", (long long)finished, (double)(kn_clock_ns() - begun_ns) / 1e9);
     kn_unlock(&lock);
     return KN_OK;
 }
@@ -281,6 +284,9 @@ int kn_sets_main(const kn_sets *of, int argc, char **argv) {
     if (argc > 5) seconds = atof(argv[5]);
     if (argc > 6) first_set = atoll(argv[6]);
     left = sets;
+    /* Memory stays with the process: what every problem would give back and fault in again, all threads wait for. */
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    (void)mallopt(M_TRIM_THRESHOLD, INT_MAX);
     (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a crash must not take the findings before it along */
     if (strncmp(device, "cuda", 4) == 0 && (kiln_device_count(&devices) != KN_OK || devices == 0)) {
         printf("skipped: no GPU (%s)\n", kiln_error_message());
