@@ -40,6 +40,26 @@ both.pack: 2 entries, *
 # A run takes its kernel from a pack and leaves the directory alone.
 $ KILN_CACHE_RO=$PWD/both.pack KILN_CACHE_DIR=$PWD/other kiln run $GOLDEN/load_balance_backward/b1_e1_k1_t1.safetensors --no-assembler | grep cache:
 cache: 0 built, 0 from memory, 1 from packs, 0 from disk*
+# The same as JSON, and how long ago an entry was used.
+$ kiln cache verify --json
+{
+  "checked": 2,
+  "bad": 0,
+  "report": ""
+}
+$ kiln cache show $(kiln cache ls | awk 'NR == 2 { print $1 }') --json | grep -E '^  "(name|key|meta|assembler)"'
+  "name": "*
+  "assembler": "ptx",
+  "key": {
+  "meta": {
+$ i=0; for f in $(find $KILN_CACHE_DIR -type f); do i=$((i + 1)); touch -d "-$((i * i * 25)) hours" $f; done; kiln cache ls | awk 'NR > 1 { print $3, $4 }' | sort
+25 h
+4 days
+$ touch -d "-30 minutes" $(find $KILN_CACHE_DIR -type f | head -1); kiln cache ls | grep -c '30 min'
+1
+$ kiln cache ls first.pack both.pack
+kiln: kiln cache ls takes one path; it got 2
+[2]
 # A damaged entry is seen, and a run builds anew.
 $ for f in $(find $KILN_CACHE_DIR -type f | head -1); do printf 'X' | dd of=$f bs=1 seek=$(($(stat -c %s $f) - 3)) conv=notrunc status=none; done
 $ kiln cache stat
@@ -52,8 +72,8 @@ kiln: 1 cache entries are bad
 $ kiln cache trim
 kiln: kiln cache trim needs --max BYTES
 [2]
-$ kiln cache trim --max 0
-* entries removed, *
+$ kiln cache trim --max 0 --json | grep -E '"removed"'
+  "removed": *
 $ kiln cache stat
 */cache: 0 entries, 0 B (0 B unpacked), 0 damaged
 $ kiln cache stat missing

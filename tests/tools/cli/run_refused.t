@@ -38,3 +38,16 @@ kiln: option top_k of load_balance_backward is "x"; wanted a whole number
 $ kiln run $GOLDEN/load_balance_backward/b1_e1_k1_t1.safetensors --device moon
 kiln: *moon*
 [2]
+# Headers changed in place, to the same length.
+$ sed 's/in[.]training/out.trainin/' $GOLDEN/load_balance_backward/b1_e1_k1_t1.safetensors > tensor; kiln run tensor
+kiln: tensor: tensor "out.trainin" is not in.<argument> or out.<output> of load_balance_backward; *
+[2]
+$ sed 's/:"{/:"[/' $GOLDEN/load_balance_backward/b1_e1_k1_t1.safetensors > option; kiln run option
+kiln: option: metadata "options" is not a JSON object: *
+[2]
+$ kiln run $GOLDEN/load_balance_backward/b1_e1_k1_t1.safetensors --option accumulate=grad_expert_mask_out
+kiln: *: grad_expert_mask_out is added to, so the file must hold "in.grad_expert_mask_out"
+[2]
+$ kiln run $GOLDEN/load_balance_backward/b1_e1_k1_t1.safetensors --option accumulate=grad
+kiln: option accumulate: load_balance_backward has no output "grad"
+[2]

@@ -63,6 +63,24 @@ shapes.pack: * entries
 $ KILN_ON_MISS=error KILN_CACHE_DIR=off KILN_CACHE_RO=$PWD/shapes.pack kiln run $GOLDEN/router_backward/t130_h136_e60_k8.safetensors --check --no-assembler | grep -E 'cache:|check'
 cache: 0 built, * from packs*
 check passed
+# Where nothing can be built, where nothing can be kept, and where not all of it can be.
+$ KILN_LIBNVJITLINK=off kiln warm --model DeepSeek-V3 --op router_backward --tokens 8,16 --arch sm_90a --cache $PWD/none
+failed: router_backward of DeepSeek-V3/R1 T=8 on offline:sm_90a
+  router_backward: nvJitLink is switched off: KILN_LIBNVJITLINK is "off" (KILN_E_UNAVAILABLE)
+  {"v":1,"op":"router_backward",*
+failed: router_backward of DeepSeek-V3/R1 T=16 *
+...
+2 calls, 2 kernels: 0 built, 0 cached, 2 failed, *
+kiln: 2 calls failed: 2 kernels are not there
+[1]
+$ mkdir -m 700 files files/v1; for i in $(seq 0 255); do : > files/v1/$(printf %02x $i); done; KILN_LOG=0 kiln warm --model DeepSeek-V3 --op load_balance_backward --device sim --cache $PWD/files
+kiln: 1 kernels could not be written to */files
+[3]
+$ KILN_CACHE_MAX=800K kiln warm --model DeepSeek-V3 --device sim --cache $PWD/small
+kiln: * kernels had to leave */small again: KILN_CACHE_MAX is too small
+[3]
+$ kiln warm --models --json | grep -c '"model": "'
+49
 # An operation that the model does not have.
 $ kiln warm --model Qwen3-30B-A3B --op moe_layer_backward --device sim
 kiln: there is nothing to build: moe_layer_backward is nothing that Qwen3-30B-A3B does: its router's scores are no sigmoids
