@@ -10,8 +10,9 @@ enum { KEY_CAP = 4096, CLOCKS_PER_US = 1700 };
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
 void kn_gemm_candidate_name(const kn_gemm_candidate *c, char out[KN_GEMM_NAME_CAP]) {
-    snprintf(out, KN_GEMM_NAME_CAP, "%s%s%s-%dx%d%s%s%s", c->resident ? "resident-" : "", c->lean ? "lean-" : "",
-             c->coop ? "coop" : "pingpong", kn_gemm_sm90_tile_rows(c), c->bn, c->swap ? "-swap" : "",
+    snprintf(out, KN_GEMM_NAME_CAP, "%s%s%s%s-%dx%d%s%s%s", c->resident ? "resident-" : "", c->paired ? "paired-" : "",
+             c->lean ? "lean-" : "", c->coop ? "coop" : "pingpong", kn_gemm_sm90_tile_rows(c), c->bn,
+             c->swap ? "-swap" : "",
              c->parts == 4   ? "-quarters"
              : c->parts == 2 ? "-halves"
                              : "",

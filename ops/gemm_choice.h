@@ -4,14 +4,15 @@
  * A product's key names all that its candidates' times depend on: "wgmma:bf16:k.mn:store.bf16:256x4096x28672" is A with
  * k contiguous times B with n contiguous, M x N x K; the products of one launch stand behind each other with ',',
  * segments with '+'. A candidate's name is frame, rows and columns of the tile, whether the operands are swapped, and
- * whether two or four CTAs share the depth, TMA moves the tensors of the epilogue, or B rests: "pingpong-128x64-swap",
- * "lean-pingpong-128x192", "coop-128x128-swap-halves", "resident-pingpong-64x256-boxes". */
+ * whether two or four CTAs share the depth, TMA moves the tensors of the epilogue, two CTAs load B for both, or B
+ * rests: "pingpong-128x64-swap", "lean-pingpong-128x192", "coop-128x128-swap-halves", "resident-pingpong-64x256-boxes",
+ * "paired-pingpong-128x128-boxes". */
 #ifndef KN_OPS_GEMM_CHOICE_H
 #define KN_OPS_GEMM_CHOICE_H
 
 #include "ops/gemm_cost.h"
 
-enum { KN_GEMM_NAME_CAP = 48 };
+enum { KN_GEMM_NAME_CAP = 64 };
 
 void kn_gemm_candidate_name(const kn_gemm_candidate *c, char out[KN_GEMM_NAME_CAP]);
 void kn_gemm_sm90_key(const kn_gemm *const *g, int n, kn_buf *out);

@@ -19,6 +19,7 @@ static const double ACTIVATION_128X128 = 5000;               /* with the derivat
 static const double BOXED[2] = {0.9, 0.4}; /* of these two, where TMA moves what lies in shared memory */
 /* Between a tile and the next of the other consumer: with a producer and without, each without boxes and with. */
 static const double TURN[2][2] = {{700, 400}, {2000, 900}};
+static const double TURN_PAIRED = 500; /* more where two CTAs wait for each other */
 /* Times the products, where the k blocks in shared memory last less clocks than this: with a resident B, and without a
  * producer. */
 static const double FEW_STAGES = 1.17, IN_FLIGHT[2] = {3000, 3200}, ENOUGH_IN_FLIGHT = 3000;
@@ -124,7 +125,8 @@ static int most_accumulators(const kn_gemm_candidate *c, const kn_gemm *g, int n
     bool added = g->accumulate, wide = added || kn_dtype_size(g->d.dtype) > 2;
     if (c->lean && wide) return n > 1 ? 0 : PRODUCER_ACCUMULATORS;
     if (c->lean) return PRODUCER_ACCUMULATORS + LEAN_MORE;
-    bool rows_of_256 = c->mb == 1 && !c->swap && !c->boxes, columns_added = c->mb == 2 && c->swap && added;
+    bool rows_of_256 = c->mb == 1 && !c->swap && !c->boxes;
+    bool columns_added = c->mb == 2 && (c->swap || c->paired) && added;
     return rows_of_256 || columns_added ? PRODUCER_ACCUMULATORS - 8 : PRODUCER_ACCUMULATORS;
 }
 
@@ -132,6 +134,16 @@ static bool may_rest(const kn_gemm_candidate *c, const kn_gemm *const *g, int n)
     if (c->coop || c->lean || c->swap || c->parts != 1 || !c->boxes) return false;
     for (int i = 0; i < n; i++)
         if (g[i]->n_segments != 1) return false;
+    return true;
+}
+
+/* Weight gradients. Tiles 2 i and 2 i + 1 must lie below each other, in all products. */
+static bool may_pair(const kn_gemm_candidate *c, const kn_gemm *const *g, int n) {
+    if (c->swap || c->lean || c->resident || c->parts != 1 || c->bn % 128 || kn_gemm_sm90_tile_rows(c) * c->bn < 16384)
+        return false;
+    if (g[0]->segment[0].a.depth_contiguous || g[0]->segment[0].b.depth_contiguous) return false;
+    for (int i = 0; i < n; i++)
+        if (kn_ceil_div(g[i]->m, kn_gemm_sm90_tile_rows(c)) % 2) return false;
     return true;
 }
 
@@ -188,6 +200,8 @@ static const char *refusal(const kn_gemm_candidate *c, const kn_gemm *const *g, 
         return "the ring is too small for the sums of others";
     if (c->resident && (!may_rest(c, g, n) || !kn_gemm_sm90_walk(c, g, n, reference.multiprocessors)))
         return "B rests where a short depth is known, for two tiles at least";
+    if (c->paired && !may_pair(c, g, n))
+        return "pairs are for weight gradients of an even number of rows of large tiles";
     if (c->boxes && !kn_gemm_sm90_takes_boxes(c, g[0])) return "boxes hold rows of 16-bit numbers";
     if (c->mb * c->bn / 2 > most_accumulators(c, g[0], n))
         return "the epilogue needs the registers of so many accumulators";
@@ -223,9 +237,9 @@ static double output_bytes(const kn_gemm *g) {
     return kn_dtype_size(g->d.dtype) * (g->accumulate ? 2.0 : 1.0);
 }
 
-/* Columns of the kernel's B that come with a tile's rows. */
+/* Columns of the kernel's B that the L2 delivers with a tile's rows. */
 static int columns_loaded(const kn_gemm_candidate *c) {
-    return c->resident ? 0 : c->bn;
+    return c->resident ? 0 : c->paired ? c->bn / 2 : c->bn;
 }
 
 /* k blocks of a tile; of the last one what is multiplied, where the kernel knows that. */
@@ -298,11 +312,11 @@ kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const 
     if (c->parts > 1) epilogue = EPILOGUE + EXCHANGE + (size_cost / 2 + EXCHANGE_128X128) * tile_size;
     if (c->parts == 4) epilogue += MEET + MEET_128X128 * tile_size + (g[0]->has_counters ? 0 : CLEARED);
     /* Ping-pong hides all epilogues but the last, unless they are longer than a tile's products. */
-    double turn = TURN[c->lean][c->boxes];
+    double turn = TURN[c->lean][c->boxes] + (c->paired ? TURN_PAIRED : 0);
     if ((c->lean || c->resident) && in_flight(c, g[0]) < IN_FLIGHT[c->lean]) w.tile *= FEW_STAGES;
     double next = w.tile > w.feed + w.out ? w.tile : w.feed + w.out;
     double between = c->coop ? w.tile + epilogue + DRAIN : next + turn > epilogue ? next + turn : epilogue;
-    double crowded = c->parts > 1 && tiles > 0.92 * (double)at_once ? CROWDED : 0;
+    double crowded = (c->parts > 1 || c->paired) && tiles > 0.92 * (double)at_once ? CROWDED : 0;
     double compute = (waves - 1) * between + w.tile + epilogue;
     double at_work = (tiles < (double)at_once ? tiles : (double)at_once) * parts * CTA_HBM_BYTES;
     double memory = w.bytes / (at_work < HBM_BYTES ? at_work : HBM_BYTES);
@@ -318,7 +332,7 @@ kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const 
 
 static bool same(const kn_gemm_candidate *a, const kn_gemm_candidate *b) {
     return a->swap == b->swap && a->coop == b->coop && a->mb == b->mb && a->bn == b->bn && a->lean == b->lean &&
-           a->parts == b->parts && a->boxes == b->boxes && a->resident == b->resident;
+           a->parts == b->parts && a->boxes == b->boxes && a->resident == b->resident && a->paired == b->paired;
 }
 
 static int add(kn_gemm_candidate *out, int n, kn_gemm_candidate c) {
@@ -334,15 +348,15 @@ static int list_candidates(const kn_gemm *g, int parts, kn_gemm_candidate *out) 
     for (size_t i = 0; i < 2 * sizeof shapes / sizeof shapes[0]; i++)
         n = add(out, n,
                 (kn_gemm_candidate){i % 2 != 0, shapes[i / 2].coop, shapes[i / 2].mb, shapes[i / 2].bn,
-                                    shapes[i / 2].lean, parts, false, false});
+                                    shapes[i / 2].lean, parts, false, false, false});
     for (int64_t slices = 1, before = 0; slices <= MAX_SLICES; slices++) {
         int64_t rows = kn_ceil_div(kn_ceil_div(g->m, slices), 8) * 8;
         if (rows > 256 || rows < 16 || rows == before) continue;
         before = rows;
         int bn = (int)rows;
-        n = add(out, n, (kn_gemm_candidate){true, false, 1, bn, false, parts, false, false});
-        n = add(out, n, (kn_gemm_candidate){true, true, 1, bn, false, parts, false, false});
-        if (bn <= 192) n = add(out, n, (kn_gemm_candidate){true, false, 2, bn, bn > 128, parts, false, false});
+        n = add(out, n, (kn_gemm_candidate){true, false, 1, bn, false, parts, false, false, false});
+        n = add(out, n, (kn_gemm_candidate){true, true, 1, bn, false, parts, false, false, false});
+        if (bn <= 192) n = add(out, n, (kn_gemm_candidate){true, false, 2, bn, bn > 128, parts, false, false, false});
     }
     for (int i = 0, whole = n; i < whole; i++) {
         kn_gemm_candidate c = out[i];
@@ -351,6 +365,12 @@ static int list_candidates(const kn_gemm *g, int parts, kn_gemm_candidate *out) 
         n = add(out, n, c);
         c.resident = true;
         if (may_rest(&c, &g, 1)) n = add(out, n, c);
+    }
+    for (int i = 0, alone = n; i < alone; i++) {
+        kn_gemm_candidate c = out[i];
+        if (!may_pair(&c, &g, 1)) continue;
+        c.paired = true;
+        n = add(out, n, c);
     }
     return n;
 }
@@ -366,14 +386,15 @@ int kn_gemm_sm90_candidates(const kn_gemm *const *g, int n, const kn_device_fact
 }
 
 /* The cheapest candidate with that number of parts; its clocks, or -1 without any. Generic kernels may meet less than
- * the two tiles of a strip. */
+ * the two tiles of a strip or a pair. */
 static double cheapest(const kn_gemm *const *g, int n, const kn_device_facts *facts, int parts, bool generic,
                        kn_gemm_candidate *best) {
     kn_gemm_candidate all[KN_GEMM_MAX_CANDIDATES];
     double sms = facts->multiprocessors ? facts->multiprocessors : 1, least = -1;
     int count = list_candidates(g[0], parts, all);
     for (int i = 0; i < count; i++) {
-        if (refusal(&all[i], g, n, facts) || (generic && all[i].resident)) continue;
+        bool exact = all[i].resident || (all[i].paired && g[0]->m_is_tokens);
+        if (refusal(&all[i], g, n, facts) || (generic && exact)) continue;
         double cost = kn_gemm_sm90_cost(&all[i], g, n, sms).clocks;
         if (least < 0 || cost < least) {
             least = cost;
@@ -385,7 +406,7 @@ static double cheapest(const kn_gemm *const *g, int n, const kn_device_facts *fa
 
 /* The cheapest one for products of these sizes, with the depth in so many parts. */
 static kn_gemm_candidate choose(const kn_gemm *const *g, int n, const kn_device_facts *facts, int parts, bool generic) {
-    kn_gemm_candidate best = {parts > 1, parts > 1, parts > 1 ? 1 : 2, parts > 1 ? 64 : 128, false, parts,
+    kn_gemm_candidate best = {parts > 1, parts > 1, parts > 1 ? 1 : 2, parts > 1 ? 64 : 128, false, parts, false,
                               false,     false};
     (void)cheapest(g, n, facts, parts, generic, &best);
     return best;

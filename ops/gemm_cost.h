@@ -18,6 +18,7 @@ typedef struct kn_gemm_candidate {
     bool lean;     /* no producer: the consumers load, and have its registers */
     int parts;     /* CTAs that share a tile's depth: 1, 2, 4 */
     bool boxes;    /* TMA moves the tensors of the epilogue, through shared memory */
+    bool paired;   /* two CTAs whose tiles lie below each other load the columns of B for both */
     bool resident; /* the depth is short: all of B's k blocks rest in shared memory while tiles pass */
 } kn_gemm_candidate;
 

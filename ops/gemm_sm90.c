@@ -10,7 +10,9 @@ enum {
     MAP_BF16 = 9, /* CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 */
     MAP_F16 = 6,
     SWIZZLE_128B = 3,
-    PROMOTE_128B = 2
+    PROMOTE_128B = 2,
+    FEW_TOKENS = 128,   /* with more, what the next launches read suffers: measured */
+    L2_BYTES = 50000000 /* of an H200: about what it holds */
 };
 
 static bool operand_fits(const kn_gemm_operand *o, const kn_gemm_operand *like) {
@@ -132,6 +134,14 @@ static int rows_loaded(const kn_gemm_candidate *c, const kn_gemm *const *g, int 
     return known ? kn_gemm_sm90_rows_loaded(c, g[0]) : kn_gemm_sm90_tile_rows(c);
 }
 
+/* Few tokens, which one tile holds, against weights that the L2 does not hold: each of these is read once. */
+static bool weights_pass(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, bool generic) {
+    int64_t bytes = 0, tile = c->swap ? c->bn : kn_gemm_sm90_tile_rows(c);
+    for (int s = 0; s < g[0]->n_segments; s++) bytes += g[0]->n * g[0]->segment[s].k * kn_dtype_size(KN_BF16);
+    return n == 1 && !generic && !g[0]->segment[0].b.depth_contiguous && g[0]->segment[0].a.depth_contiguous &&
+           g[0]->m <= FEW_TOKENS && g[0]->m <= tile && bytes > L2_BYTES;
+}
+
 static void fill_params(kn_params *params, const kn_gemm_candidate *c, const kn_gemm *const *g, int n,
                         const kn_problem *p, const kn_device_facts *facts) {
     const kn_gemm_operand *a = &g[0]->segment[0].a, *b = &g[0]->segment[0].b;
@@ -151,6 +161,8 @@ static void fill_params(kn_params *params, const kn_gemm_candidate *c, const kn_
     kn_params_set(params, "SPLIT", c->parts);
     /* Rows of tokens that many tiles of a weight gradient read, while these write a hundred times as much. */
     if (g[0]->k_is_tokens && !(c->swap ? b : a)->depth_contiguous) kn_params_set(params, "KEEP", 1);
+    if (weights_pass(c, g, n, p->generic)) kn_params_set_name(params, "PASS", c->swap ? "of_a" : "of_b");
+    kn_params_set(params, "PAIRED", c->paired);
     kn_params_set(params, "BOXES", c->boxes);
     if (c->boxes) kn_params_set(params, "SLOTS", kn_gemm_sm90_slots(c, g[0], facts));
     if (c->resident) kn_params_set(params, "WALK", kn_gemm_sm90_walk(c, g, n, facts->multiprocessors));
@@ -250,6 +262,7 @@ void kn_gemm_sm90_emit(kn_program_builder *b, const kn_gemm *const *g, int n, co
     fill_params(kn_add_kernel(b, "gemm_sm90.ptxt", &kernel), &c, g, n, p, facts);
     /* CTAs that share a tile run at the same time, whatever the limit. */
     int64_t at_once = kn_gemm_sm90_at_once(c.parts, sms);
+    if (c.paired) at_once = sms < 2 ? 2 : sms / 2 * 2;
     kn_launch_spec *l = kn_add_launch(b, kernel, (uint32_t)(c.parts * (tiles < at_once ? tiles : at_once)), 1, 1);
     l->dependent = true;
     int segments = g[n - 1]->n_segments, tail = tail_depth(&c, g, n, p->generic);

@@ -219,6 +219,17 @@ START_TEST(a_short_depth_rests) {
 }
 END_TEST
 
+/* Two CTAs load B for both: fewer and more k blocks than stages, edges, several tiles a CTA, odd limits. */
+START_TEST(pairs_share_columns) {
+    static const product rows[] = {
+        {200, 392, 136, 1, KN_BF16, KN_BF16, 0, {{"paired-pingpong-128x128-boxes", 0}, {"paired-coop-128x128", 1}}},
+        {460, 264, 456, 1, KN_F16, KN_BF16, 0, {{"paired-pingpong-64x256-boxes", 3}, {"paired-coop-128x256-boxes", 1}}},
+        {450, 136, 584, 1, KN_BF16, KN_F32, 1, {{"paired-coop-128x128", 1}, {"paired-coop-128x128", 5}}},
+    };
+    CHECK_ALL(rows);
+}
+END_TEST
+
 /* Tensors of an activation by TMA: whole and short chunks of a tile, rows that stand for no token, edges, several tiles
  * a CTA. All outputs follow from dg and du. */
 START_TEST(activations_in_boxes) {
@@ -282,6 +293,7 @@ int main(void) {
     tcase_add_test(t, rows_leave_in_boxes);
     tcase_add_test(t, activations_in_boxes);
     tcase_add_test(t, a_short_depth_rests);
+    tcase_add_test(t, pairs_share_columns);
     tcase_add_test(t, segments_and_several_products);
     tcase_add_test(halves, two_share_a_depth);
     tcase_add_test(halves, four_share_a_depth);
