@@ -8,10 +8,9 @@
 
 enum {
     HUGE_SETS = 6, /* the first ones: sizes at which depths are split and operands rest in shared memory */
-    LARGE_SETS = 18,
-    EXACT = 15,      /* every so many-th problem of a set has kernels of its own */
-    SMALL = 6000000, /* tokens x hidden x inner of a problem, at most; */
-    LARGE = 60000000 /* of the first sets */
+    LARGE_SETS = 14,
+    SMALL = 2000000, /* tokens x hidden x inner of a problem, at most; */
+    LARGE = 25000000 /* of the first sets */
 };
 
 /* ---- what was drawn -------------------------------------------------------------------------------------- */
@@ -98,7 +97,7 @@ static void count(const kn_sets_problem *p, int64_t (*drawn)[KN_SETS_COLUMNS]) {
 
 /* The first sets and half of the others have what the TMA + wgmma kernels take. */
 static void draw_sizes(uint64_t *state, int64_t i, kn_gen_config *c) {
-    static const int64_t huge[][2] = {{3072, 512}, {512, 2048}, {1536, 1024}, {256, 4096}, {1024, 1024}, {4096, 384}};
+    static const int64_t huge[][2] = {{3072, 512}, {512, 2048}, {1536, 1024}, {256, 4096}, {1024, 1024}, {2048, 512}};
     static const int64_t large[][2] = {{2048, 256}, {512, 1024}, {1024, 512}, {256, 2048}, {1536, 320}, {640, 768}};
     if (i < LARGE_SETS) {
         const int64_t *size = i < HUGE_SETS ? huge[i % 6] : large[i % 6];
@@ -116,12 +115,16 @@ static void draw_sizes(uint64_t *state, int64_t i, kn_gen_config *c) {
     } while (c->hidden * c->inner > 70000);
 }
 
-static void draw_outputs(uint64_t *state, kn_gen_config *c) {
+static void draw_outputs(uint64_t *state, int64_t i, kn_gen_config *c) {
+    if (i < HUGE_SETS) { /* as models do */
+        c->out_dtype = c->dtype;
+        return;
+    }
     int64_t kind = kn_draw_below(state, 4);
     if (kind == 0) { /* one alone */
         c->absent |= ALL_OUTPUTS & ~bit(OUT_HIDDEN + (int)kn_draw_below(state, 5));
     } else if (kind == 1) {
-        for (int i = 0; i < 5; i++) c->absent |= kn_draw_below(state, 4) ? 0 : bit(OUT_HIDDEN + i);
+        for (int k = 0; k < 5; k++) c->absent |= kn_draw_below(state, 4) ? 0 : bit(OUT_HIDDEN + k);
     }
     int64_t added = kn_draw_below(state, 4);
     c->options.common.accumulate = added == 0 ? 31 : added == 1 ? (uint64_t)kn_draw_below(state, 32) : 0;
@@ -139,7 +142,7 @@ static kn_gen_config draw_set(uint64_t *state, int64_t i) {
     if (i < LARGE_SETS || i % 2 == 0) c.gap = c.gap / 8 * 8;
     c.skip_percent = kn_draw_below(state, 3) == 0 ? 20 : 0;
     for (int k = 0; k < N_ARGS; k++) c.absent |= bit(k) & SAVED && kn_draw_below(state, 2) ? bit(k) : 0;
-    draw_outputs(state, &c);
+    draw_outputs(state, i, &c);
     kiln_expert_mlp_backward_options *o = &c.options.expert_mlp;
     if (kn_draw_below(state, 3) == 0) o->unique_indices = KILN_FALSE;
     if (kn_draw_below(state, 3) == 0) o->activation.alpha = kn_draw_below(state, 2) ? 1.702 : 0.5;
@@ -151,6 +154,10 @@ static kn_gen_config draw_set(uint64_t *state, int64_t i) {
     return c;
 }
 
+static bool exact(int64_t i, int64_t n) {
+    return n % (i < HUGE_SETS ? 15 : 60) == 0;
+}
+
 static void draw_tokens(uint64_t *state, int64_t i, int64_t n, kn_gen_config *c) {
     int64_t most = (i < LARGE_SETS ? LARGE : SMALL) / (c->hidden * c->inner), t;
     do {
@@ -160,7 +167,7 @@ static void draw_tokens(uint64_t *state, int64_t i, int64_t n, kn_gen_config *c)
             : kind < 6  ? kn_draw_edge(state, 700)
                         : 1 + kn_draw_below(state, 300);
     } while (t > most && t > 24);
-    if (i < HUGE_SETS && n % EXACT == 0) t = 65 + kn_draw_below(state, 192);
+    if (i < HUGE_SETS && exact(i, n)) t = 65 + kn_draw_below(state, 192);
     int64_t kind = kn_draw_below(state, 6);
     /* Beyond 4096 tokens rows are looked after by more than one block of the gather kernel. */
     int64_t more = kind == 0                       ? 0
@@ -199,7 +206,7 @@ int main(int argc, char **argv) {
                                        .draw_tokens = draw_tokens,
                                        .adjust = adjust,
                                        .count = count,
-                                       .exact = EXACT,
+                                       .exact = exact,
                                        .rows = table,
                                        .n_rows = sizeof table / sizeof *table};
     return kn_sets_main(&expert_mlp, argc, argv);

@@ -228,7 +228,7 @@ static kn_status run_set(worker *w, int64_t i) {
     for (int64_t n = 0; n < counts; n++) {
         what->draw_tokens(&state, i, n, &c);
         c.seed++;
-        w->ctx = what->exact && n % what->exact == 0 ? w->exact : w->generic;
+        w->ctx = what->exact && what->exact(i, n) ? w->exact : w->generic;
         KN_TRY(try_one(w, &c));
     }
     kn_lock(&lock);

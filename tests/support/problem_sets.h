@@ -39,8 +39,9 @@ typedef struct kn_sets {
     /** What a config does not say, or NULL: may change the inputs of a problem that was made. */
     void (*adjust)(kn_gen *g);
     kn_sets_count *count;
-    int64_t exact; /* every so many-th problem of a set is run with kernels of exact shapes, 0: none; the others with
-                      generic ones */
+    /** Whether problem n of set i is run with kernels of its very shapes, which take long to build; NULL: none is. The
+     * others share generic ones. */
+    bool (*exact)(int64_t i, int64_t n);
     const kn_sets_row *rows;
     int n_rows;
 } kn_sets;
