@@ -65,7 +65,7 @@ for part in "${what[@]}"; do
             cat "$out/host_cost.json"
             ;;
         torch)
-            python3 "$here/peers/torch_peers.py" -o "$out/torch_peers.json" || failed=1
+            python3 "$here/peers/torch_peers.py" -o "$out/torch_peers.json" --jobs "$(nproc)" || failed=1
             ;;
         *) echo "run_gpu.sh: no part \"$part\"" >&2; exit 2 ;;
     esac

@@ -3,24 +3,29 @@
 replayed from a CUDA graph. Needs PyTorch with CUDA. Where the Python package `kiln` can be imported, Kiln is timed in the
 same run by the same clock.
 
-    torch_peers.py [-o FILE] [PART,PART...]
+    torch_peers.py [-o FILE] [--jobs N] [--graphs] [PART,PART...]
     parts: ceilings load_balance router expert_mlp moe_layer routed_experts routed_bf16
 
+With --jobs N, N other processes first compile what torch.compile will be asked for, each a share of the cases, and this one
+finds the results in PyTorch's cache; it alone takes times, when they are done. --graphs leaves out calls without a graph.
 The cases are those of bench/cases/seeds.json. A time is the median over calls of the span from the first kernel's start to
 the last kernel's end (PyTorch's profiler, that is CUPTI), with the L2 written over before every call; events_us is the same
 by CUDA events around the call. FILE holds one JSON object in the form that bench/report reads.
 """
+import argparse
 import datetime
 import json
 import os
 import statistics
 import subprocess
 import sys
+import time
 
-import torch
-import torch._dynamo
-import torch.nn.functional as F
-from torch.profiler import ProfilerActivity, profile
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # a case has one or two kernels
+import torch  # noqa: E402
+import torch._dynamo  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 try:
     import kiln
@@ -33,6 +38,9 @@ DEV = "cuda"
 L2_OVERWRITE = torch.empty(256 << 20, dtype=torch.int8, device=DEV)
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS, CEILINGS = [], {}
+WAYS = ["+graph", ""]  # from a graph; call by call
+PENDING = []           # what a case has reported and measure() will time
+SHARE = None           # (i, n): only compile, cases i, i + n, ...
 
 
 # ---- timing ---------------------------------------------------------------------------------------------------------
@@ -48,14 +56,16 @@ def events_us(fn, n):
     return statistics.median(a.elapsed_time(b) * 1e3 for a, b in pairs)
 
 
-def spans_us(fn, n):
-    """Median span and number of kernels a call. A sleep kernel marks the calls; the write to the L2 follows it."""
+def spans_us(runs):
+    """Median span and number of kernels a call, of each (fn, n). One profile takes all: beginning one costs more than calls.
+    A sleep kernel marks the calls; the write to the L2 follows it."""
     with profile(activities=[ProfilerActivity.CUDA]) as p:
-        for _ in range(n):
-            torch.cuda._sleep(20000)
-            L2_OVERWRITE.zero_()
-            fn()
-            torch.cuda.synchronize()
+        for fn, n in runs:
+            for _ in range(n):
+                torch.cuda._sleep(20000)
+                L2_OVERWRITE.zero_()
+                fn()
+                torch.cuda.synchronize()
     kernels = sorted((e.start_ns(), e.start_ns() + e.duration_ns(), e.name())
                      for e in p.profiler.kineto_results.events() if str(e.device_type()).endswith("CUDA"))
     calls = []
@@ -64,18 +74,17 @@ def spans_us(fn, n):
             calls.append([])
         elif calls:
             calls[-1].append((start, end))
-    calls = [c[1:] for c in calls if len(c) > 1]
-    spans = [(max(end for _, end in c) - c[0][0]) / 1e3 for c in calls]
-    return statistics.median(spans), statistics.median(len(c) for c in calls)
+    if len(calls) != sum(n for _, n in runs):
+        raise RuntimeError(f"the profile has {len(calls)} of {sum(n for _, n in runs)} calls")
+    results = []
+    for _, n in runs:
+        mine, calls = [c[1:] for c in calls[:n] if len(c) > 1], calls[n:]
+        results.append((statistics.median((max(end for _, end in c) - c[0][0]) / 1e3 for c in mine),
+                        statistics.median(len(c) for c in mine)))
+    return results
 
 
-def time_one(group, name, peer, fn, n, warm_up):
-    for _ in range(warm_up):
-        fn()
-    torch.cuda.synchronize()
-    events = events_us(fn, n)
-    us, kernels = spans_us(fn, n)
-    row = dict(group=group, name=name, peer=peer, us=round(us, 2), events_us=round(events, 2), kernels=kernels)
+def add_row(**row):
     print(json.dumps(row), flush=True)
     ROWS.append(row)
 
@@ -95,19 +104,39 @@ def captured(fn):
 
 
 def report(group, name, peer, fn, n=20, warm_up=5):
-    """From a graph, then call by call. What a peer cannot do is a row with the reason."""
-    for way in ("+graph", ""):
-        try:
-            graph = captured(fn) if way else None
-            time_one(group, name, peer + way, graph.replay if way else fn, n, warm_up)
-        except Exception as e:  # noqa: BLE001: a peer that fails must not end the others
-            ROWS.append(dict(group=group, name=name, peer=peer + way, error=repr(e)[:200]))
-            print(json.dumps(ROWS[-1]), flush=True)
+    """To be timed by measure(): from a graph, then call by call."""
+    PENDING.append((group, name, peer, fn, n, warm_up))
+
+
+def measure():
+    """Time what was reported. What a peer cannot do is a row with the reason."""
+    runs, rows = [], []
+    for group, name, peer, fn, n, warm_up in PENDING:
+        if SHARE:
+            if "compile" in peer:
+                fn()
+            continue
+        for way in WAYS:
+            row = dict(group=group, name=name, peer=peer + way)
+            try:
+                run = captured(fn).replay if way else fn
+                for _ in range(warm_up):
+                    run()
+                torch.cuda.synchronize()
+                row["events_us"] = round(events_us(run, n), 2)
+            except Exception as e:  # noqa: BLE001: a peer that fails must not end the others
+                add_row(**row, error=repr(e)[:200])
+                continue
+            runs.append((run, n))
+            rows.append(row)
+    for row, (us, kernels) in zip(rows, spans_us(runs) if runs else []):
+        add_row(**row, us=round(us, 2), kernels=kernels)
+    PENDING.clear()
 
 
 def report_kiln(op, name, **arguments):
     """Kiln on the same tensors; the outputs among the arguments are new ones."""
-    if kiln is None:
+    if kiln is None or SHARE:
         return
     ctx = kiln.context_for(next(t for t in arguments.values() if torch.is_tensor(t)))
     # A captured call brings its workspace.
@@ -119,11 +148,13 @@ def report_kiln(op, name, **arguments):
 # ---- cases ----------------------------------------------------------------------------------------------------------
 
 def cases_of(op):
-    """(name as `kiln bench` writes it, sizes) of every case."""
+    """(name as `kiln bench` writes it, sizes) of every case. What is reported of one is timed before the next."""
     with open(os.path.join(HERE, "..", "cases", "seeds.json")) as f:
         group = next(g for g in json.load(f)["groups"] if g["op"] == op)
-    for row in group["cases"]:
+    cases = group["cases"][SHARE[0]::SHARE[1]] if SHARE else group["cases"]
+    for row in cases:
         yield " ".join(f"{k}={v}" for k, v in row.items()), {**group["axes"], **row}
+        measure()
 
 
 def normal(*shape, scale=1.0, dtype=torch.bfloat16):
@@ -146,12 +177,12 @@ def ceilings():
     a = torch.empty(n, dtype=torch.int8, device=DEV)
     b = torch.empty_like(a)
     a.random_(0, 100)
-    CEILINGS["copy_bytes_per_s"] = 2e6 * n / spans_us(lambda: b.copy_(a), 10)[0]
-    CEILINGS["write_bytes_per_s"] = 1e6 * n / spans_us(lambda: b.zero_(), 10)[0]
+    CEILINGS["copy_bytes_per_s"] = 2e6 * n / spans_us([(lambda: b.copy_(a), 10)])[0][0]
+    CEILINGS["write_bytes_per_s"] = 1e6 * n / spans_us([(lambda: b.zero_(), 10)])[0][0]
     floats = a.view(torch.float32).normal_()
-    CEILINGS["read_bytes_per_s"] = 1e6 * n / spans_us(lambda: floats.sum(), 10)[0]
+    CEILINGS["read_bytes_per_s"] = 1e6 * n / spans_us([(lambda: floats.sum(), 10)])[0][0]
     x, y = normal(8192, 8192), normal(8192, 8192)
-    CEILINGS["bf16_8192_flops"] = 2e6 * 8192**3 / spans_us(lambda: x @ y, 15)[0]
+    CEILINGS["bf16_8192_flops"] = 2e6 * 8192**3 / spans_us([(lambda: x @ y, 15)])[0][0]
     print(json.dumps(CEILINGS), flush=True)
 
 
@@ -325,6 +356,7 @@ def routed_experts():
             torch.backends.cuda.matmul.allow_tf32 = tf32
             report("routed_experts_backward", name, "torch_loop_tf32" if tf32 else "torch_loop_fp32",
                    lambda: routed_experts_loop(go, h, ids, tw, *weights, counts), n=3, warm_up=1)
+            measure()
 
 
 def routed_experts_grouped(go, h, ids, tw, wg, wu, wd, offsets):
@@ -369,6 +401,7 @@ def routed_bf16():
                    lambda: routed_experts_loop(go, h, ids, tw, *weights, *grads, counts), n=5, warm_up=2)
             report(group["group"], name, "torch_grouped_mm",
                    lambda: routed_experts_grouped(go, h, ids, tw, *weights, offsets), n=5, warm_up=2)
+            measure()
 
 
 # ---- main -----------------------------------------------------------------------------------------------------------
@@ -385,15 +418,41 @@ def machine():
                 cuda=torch.version.cuda)
 
 
+def compile_all(jobs, parts):
+    """In other processes: what torch.compile makes stays in PyTorch's cache on disk."""
+    command = [sys.executable, os.path.abspath(__file__), "--share"]
+    running = [subprocess.Popen(command + [f"{i}/{jobs}", ",".join(parts)], stdout=subprocess.DEVNULL)
+               for i in range(jobs)]
+    if any([p.wait() for p in running]):
+        sys.exit("torch_peers.py: a process that compiles has failed")
+
+
 def main(argv):
-    out = None
-    if argv[:1] == ["-o"]:
-        out, argv = argv[1], argv[2:]
+    global SHARE
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-o", dest="out")
+    parser.add_argument("--jobs", type=int, default=0)
+    parser.add_argument("--graphs", action="store_true")
+    parser.add_argument("--share", help=argparse.SUPPRESS)
+    parser.add_argument("parts", nargs="?", default=",".join(PARTS))
+    given = parser.parse_args(argv)
+    parts = given.parts.split(",")
+    if given.share:
+        SHARE = tuple(int(x) for x in given.share.split("/"))
+    if given.graphs:
+        WAYS.remove("")
+    compiled = [p for p in parts if p in ("load_balance", "router", "expert_mlp", "moe_layer")]
+    start = time.monotonic()
+    if given.jobs and compiled:
+        compile_all(given.jobs, compiled)
+        print(f"compiled by {given.jobs} processes in {time.monotonic() - start:.0f} s", flush=True)
     head = machine()
-    for part in argv[0].split(",") if argv else PARTS:
+    for part in parts:
+        start = time.monotonic()
         PARTS[part]()
-        if out:  # what is there is there
-            with open(out, "w") as f:
+        print(f"{part}: {time.monotonic() - start:.0f} s", flush=True)
+        if given.out:  # what is there is there
+            with open(given.out, "w") as f:
                 rows = ",\n".join("  " + json.dumps(r) for r in ROWS)
                 head["ceilings"] = CEILINGS
                 f.write(json.dumps(head)[:-1] + ',\n "peers": [\n' + rows + "\n]}\n")
