@@ -20,8 +20,8 @@ enum {
 #define ALL_OUTPUTS (bit(OUT_HIDDEN) | bit(OUT_ROUTER) | bit(OUT_GATE) | bit(OUT_UP) | bit(OUT_DOWN))
 
 enum {
-    HUGE_SETS = 6, /* the first ones: sizes at which depths are split and operands rest in shared memory */
-    LARGE_SETS = 14,
+    HUGE_SETS = 4, /* the first ones: sizes at which depths are split and operands rest in shared memory */
+    LARGE_SETS = 12,
     SMALL = 2000000, /* tokens x hidden x (inner + experts / 3) of a problem, at most; */
     LARGE = 25000000 /* of the first sets */
 };
@@ -104,12 +104,12 @@ static void count(const kn_sets_problem *p, int64_t (*drawn)[KN_SETS_COLUMNS]) {
 
 /* The first sets and half of the others have what the TMA + wgmma kernels take. */
 static void draw_sizes(uint64_t *state, int64_t i, kn_gen_config *c) {
-    static const int64_t huge[][2] = {{3072, 512}, {512, 2048}, {1536, 1024}, {256, 4096}, {1024, 1024}, {2048, 512}};
+    static const int64_t huge[HUGE_SETS][2] = {{3072, 512}, {512, 2048}, {1536, 1024}, {256, 4096}};
     static const int64_t large[][2] = {{2048, 256}, {512, 1024}, {1024, 512}, {256, 2048}, {1536, 320}, {640, 768}};
     c->experts = kn_draw_edge(state, 384);
     if (i < LARGE_SETS || i % 2 == 0) c->experts = (c->experts + 7) / 8 * 8;
     if (i < LARGE_SETS) {
-        const int64_t *size = i < HUGE_SETS ? huge[i % 6] : large[i % 6];
+        const int64_t *size = i < HUGE_SETS ? huge[i] : large[i % 6];
         c->hidden = size[0];
         c->inner = size[1];
         if (c->experts > 128) c->experts = 128;
