@@ -83,7 +83,7 @@ void kn_sets_count_products(const kn_program *p, int64_t *row) {
     } columns[] = {{"gemm_sm80.ptxt", NULL, NULL},     {"gemm_sm90.ptxt", "MODE", "pingpong"},
                    {"gemm_sm90.ptxt", "MODE", "coop"}, {"gemm_sm90.ptxt", "FRAME", "lean"},
                    {"gemm_sm90.ptxt", "SWAP", "1"},    {"gemm_sm90.ptxt", "SPLIT", "2"},
-                   {"gemm_sm90.ptxt", "SPLIT", "3"},   {"gemm_sm90.ptxt", "SPLIT", "4"},
+                   {"gemm_sm90.ptxt", "PAIRED", "1"},  {"gemm_sm90.ptxt", "SPLIT", "4"},
                    {"gemm_sm90.ptxt", "BOXES", "1"},   {"gemm_sm90.ptxt", "WALK", NULL},
                    {"gemm_dw_sm90.ptxt", NULL, NULL},  {"gemm_parts_sm90.ptxt", NULL, NULL}};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)

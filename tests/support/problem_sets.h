@@ -65,7 +65,7 @@ int kn_sets_kernels(const kn_program *p, const char *name, const char *param, co
 #define KN_SETS_PRODUCTS                                                                                               \
     {                                                                                                                  \
         "products", {                                                                                                  \
-            "portable", "pingpong", "coop", "lean", "swapped", "halves", "thirds", "quarters", "boxes", "resident",    \
+            "portable", "pingpong", "coop", "lean", "swapped", "halves", "paired", "quarters", "boxes", "resident",    \
                 "dw", "parts"                                                                                          \
         }                                                                                                              \
     }
