@@ -500,12 +500,18 @@ static kn_gemm product_dx(const mlp *m) {
     return g;
 }
 
-/* dx may count clusters that are done (docs/gemm.md): gather clears the counters. */
+/* dx may count clusters that are done (docs/gemm.md): gather clears the counters. Where kernels serve any number of
+ * tokens gather clears what the one that counts most needs, always: it is one kernel then. */
 static void reserve_counters(mlp *m) {
     m->counters = ABSENT;
     if (!m->hidden_out) return;
     kn_gemm dx = product_dx(m);
     m->n_counters = kn_gemm_counters(&dx, m->p, m->target);
+    if (m->p->generic) {
+        dx.m = KN_GEMM_MOST_COUNTED;
+        int64_t most = kn_gemm_counters(&dx, m->p, m->target);
+        if (most > m->n_counters) m->n_counters = most;
+    }
     if (m->n_counters) m->counters = kn_add_workspace(m->builder, (uint64_t)m->n_counters * 4);
 }
 

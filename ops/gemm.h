@@ -116,6 +116,8 @@ void kn_gemm_emit_group(kn_program_builder *b, const kn_gemm *const *g, int n, c
                         const kn_device_facts *facts, const kn_target *target);
 /** Whether the product's kernel has warps to spare for FILL of epilogue "row_swiglu_backward". */
 bool kn_gemm_may_fill(const kn_gemm *g, const kn_problem *p, const kn_target *target);
+/** Above so many rows no product counts. */
+enum { KN_GEMM_MOST_COUNTED = 256 };
 /** How many counters the product needs that are 0 before its launch; it adds a launch that clears some of its own
  * unless it is told where there are some (has_counters). */
 int64_t kn_gemm_counters(const kn_gemm *g, const kn_problem *p, const kn_target *target);

@@ -49,7 +49,7 @@ static const struct {
               {true, 1, 64, false},   {false, 1, 32, false},  {false, 2, 32, false}, {false, 2, 192, true},
               {false, 2, 128, true},  {true, 2, 128, true},   {true, 2, 192, true}};
 enum {
-    MOST_OF_A_TILE = 256,
+    MOST_OF_A_TILE = KN_GEMM_MOST_COUNTED,
     MAX_SLICES = 64,
     DEEP = 16,
     SHALLOW = 32,
