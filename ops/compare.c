@@ -130,10 +130,9 @@ static precision precision_of(const kn_call *call, const struct op_kinds *k, int
         return p;
     }
     set_limits(call, &p);
-    /* Where fp32 terms cancel, as in the gradient of an expert that no token selected, their own rounding is left: of
-     * the few steps that make a term, c times as for an element. With one expert all of a row has the same error. */
+    /* Where fp32 terms cancel, as in the gradient of an expert that no token selected, their own rounding is left. */
     bool single = strcmp(call->op->name, "routed_experts_backward") != 0;
-    p.arithmetic = single ? p.c * U_F32 : 0;
+    p.arithmetic = single ? U_F32 : 0;
     return p;
 }
 

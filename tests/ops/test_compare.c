@@ -404,9 +404,9 @@ START_TEST(an_expert_that_cancels_may_be_noise) {
     kn_gen *g = made(&c);
     view v = view_of(g, GRAD_GATE_WEIGHT);
     for (int64_t i = 0; i < v.width; i++) g->exact[GRAD_GATE_WEIGHT][i] *= 1e-12;
-    for (int64_t i = 0; i < v.width; i++) kn_gen_put(g, v.arg, i, 0x1p-23 * g->magnitude[GRAD_GATE_WEIGHT][i]);
+    for (int64_t i = 0; i < v.width; i++) kn_gen_put(g, v.arg, i, 0x1p-25 * g->magnitude[GRAD_GATE_WEIGHT][i]);
     expect(g, GRAD_GATE_WEIGHT, true, "noise");
-    for (int64_t i = 0; i < v.width; i++) kn_gen_put(g, v.arg, i, 0x1p-21 * g->magnitude[GRAD_GATE_WEIGHT][i]);
+    for (int64_t i = 0; i < v.width; i++) kn_gen_put(g, v.arg, i, 0x1p-20 * g->magnitude[GRAD_GATE_WEIGHT][i]);
     expect(g, GRAD_GATE_WEIGHT, false, "more than noise");
     kn_gen_free(g);
 }
