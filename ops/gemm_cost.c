@@ -422,13 +422,16 @@ static bool may_have_parts(const kn_gemm *g) {
            g->a_split == 1 && g->b_split == 1 && a->dtype != KN_F32 && b->dtype == a->dtype && k_blocks(g) >= DEEP;
 }
 
-/* Quarters are for tokens that one tile holds, where halves would need two tiles to keep all multiprocessors
- * at work: then each weight is read by one of them alone. The portable kernel puts sums aside at equal distances. */
-static bool may_have_quarters(const kn_gemm *g) {
-    if (g->m <= MOST_OF_A_TILE / 2 || g->m > MOST_OF_A_TILE) return false;
+bool kn_gemm_has_whole_blocks(const kn_gemm *g) {
     for (int s = 0; s < g->n_segments; s++)
         if (g->segment[s].k % KN_GEMM_DEPTH_BLOCK) return false;
     return true;
+}
+
+/* Quarters are for tokens that one tile holds, where halves would need two tiles to keep all multiprocessors
+ * at work: then each weight is read by one of them alone. The portable kernel puts sums aside at equal distances. */
+static bool may_have_quarters(const kn_gemm *g) {
+    return g->m > MOST_OF_A_TILE / 2 && g->m <= MOST_OF_A_TILE && kn_gemm_has_whole_blocks(g);
 }
 
 int kn_gemm_depth_parts(const kn_gemm *g) {

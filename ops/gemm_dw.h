@@ -8,7 +8,7 @@
 
 #include "ops/gemm.h"
 
-enum { KN_GEMM_DW_PAD = 16, KN_GEMM_DW_MAX = 3 };
+enum { KN_GEMM_DW_MAX = 3 };
 
 /** Whether the kernel can make and store this product. */
 bool kn_gemm_dw_fits(const kn_gemm *g, const kn_problem *p, const kn_target *target);

@@ -26,6 +26,10 @@ void kn_gemm_portable_emit(kn_program_builder *b, const kn_gemm *g, const kn_pro
  * device, the path and the alignment, for it shows in the bits. */
 int kn_gemm_depth_parts(const kn_gemm *g);
 enum { KN_GEMM_DEPTH_BLOCK = 64 };
+/* Is every segment's depth a multiple of that? Then no part is longer than the first, all of them are put aside at
+ * equal distances, and the distance may be an argument: a generic portable kernel serves token counts that halve the
+ * depth and those that take quarters. */
+bool kn_gemm_has_whole_blocks(const kn_gemm *g);
 /* Counters that the TMA + wgmma kernel needs for that, whatever its tile. */
 int64_t kn_gemm_counter_words(const kn_gemm *g);
 

@@ -8,20 +8,12 @@
 
 enum { K_TILE = 32 };
 
-/* Is no part longer than the first? Then all of them are put aside at equal distances, and the distance may be an
- * argument: a generic kernel serves token counts that halve the depth and those that take quarters. */
-static bool has_equal_parts(const kn_gemm *g) {
-    for (int s = 0; s < g->n_segments; s++)
-        if (g->segment[s].k % KN_GEMM_DEPTH_BLOCK) return false;
-    return true;
-}
-
 kn_gemm_tile kn_gemm_portable_tile(const kn_gemm *g, bool generic) {
     bool split = g->a_split > 1 || g->b_split > 1;
     int64_t m = g->group == KN_GROUP_M ? kn_ceil_div(g->m, g->n_groups ? g->n_groups : 1) : g->m;
     if (generic && g->m_is_tokens) m = g->one_tile || kn_gemm_is_for_few(g) ? 64 : 128;
     /* Two sums are put aside beside the accumulators. */
-    bool aside = kn_gemm_depth_parts(g) > 1 && has_equal_parts(g);
+    bool aside = kn_gemm_depth_parts(g) > 1 && kn_gemm_has_whole_blocks(g);
     if (m >= 128 && g->n >= 128 && !split && !aside) return (kn_gemm_tile){128, 128, 2, 4};
     kn_gemm_tile t = {m > 32 ? 64 : 32, g->n > 32 ? 64 : 32, 2, 2};
     return t;
@@ -99,7 +91,7 @@ static void fill_params(const kn_gemm *g, const kn_problem *p, const kn_gemm_til
     kn_params_set_name(params, "SWITCH", g->b_switch ? "of_b" : "none");
     kn_params_set_name(params, "MMA", f16 ? "f16" : "bf16");
     int parts = kn_gemm_depth_parts(g);
-    bool by_argument = parts > 1 && has_equal_parts(g);
+    bool by_argument = parts > 1 && kn_gemm_has_whole_blocks(g);
     kn_params_set(params, "PROMOTE", by_argument ? -1 : parts > 1 ? first_part(g, parts) : g->promote / K_TILE);
     kn_params_set(params, "ONCE", parts == 2 && !by_argument);
     kn_params_set_name(params, "GROUP", group_names[g->group]);
@@ -159,5 +151,5 @@ void kn_gemm_portable_emit(kn_program_builder *b, const kn_gemm *g, const kn_pro
     kn_gemm_bind_epilogue(l, g);
     kn_bind_i32(l, (int32_t)g->m);
     int parts = kn_gemm_depth_parts(g);
-    if (parts > 1 && has_equal_parts(g)) kn_bind_i32(l, (int32_t)first_part(g, parts));
+    if (parts > 1 && kn_gemm_has_whole_blocks(g)) kn_bind_i32(l, (int32_t)first_part(g, parts));
 }
