@@ -1,31 +1,13 @@
 /* moe_layer_backward: golden cases, random problems over all options on both paths, and the corners: no tokens, outputs
  * that are not wanted, ids that are no experts or repeat, NaN. The device is KILN_DEVICE's: the GPU where there is one,
  * else the simulator. KN_LONG=1 runs many more random problems. Plans: test_moe_layer_plan.c. */
+#include "moe_layer_support.h"
 #include "support/both_paths.h"
 #include "support/golden.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The tensors, in the order of the arguments. */
-enum {
-    GRAD_OUTPUT,
-    HIDDEN,
-    SCORES = 5,
-    TOPK_INDICES,
-    TOPK_WEIGHTS,
-    SCORE_MASK,
-    GATE_OUTPUT = 12,
-    UP_OUTPUT,
-    ACTIVATED,
-    GRAD_TOPK_WEIGHTS,
-    OUT_HIDDEN,
-    OUT_ROUTER,
-    OUT_GATE,
-    OUT_UP,
-    OUT_DOWN
-};
 
 /* ---- golden cases --------------------------------------------------------------------------------------------------
  */

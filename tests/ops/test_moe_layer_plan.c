@@ -1,5 +1,6 @@
 /* moe_layer_backward: what the planner chooses, what the checks refuse, and every kernel of its own that it can ask
  * for. Results: test_moe_layer.c. */
+#include "moe_layer_support.h"
 #include "support/problem_gen.h"
 #include "support/suite.h"
 
@@ -11,18 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    GRAD_OUTPUT,
-    TOPK_INDICES = 6,
-    SCORE_MASK = 8,
-    ACTIVATED = 14,
-    GRAD_TOPK_WEIGHTS,
-    OUT_HIDDEN,
-    OUT_ROUTER,
-    OUT_GATE,
-    OUT_UP,
-    OUT_DOWN
-};
 #define BIT(arg) ((uint64_t)1 << (arg))
 
 static const kn_device_facts h200 = {

@@ -1,30 +1,7 @@
 /* moe_layer_backward on a real GPU, against the float64 reference: sets of features and options, each with many token
  * counts. What its arguments are: support/problem_sets.h. */
-#include "support/problem_case.h"
-#include "support/problem_sets.h"
-
-/* The arguments that may be left out, what they follow, and the outputs. */
-enum {
-    BIAS = 3,
-    LOGITS,
-    TOPK_INDICES = 6,
-    SCORE_MASK = 8,
-    ACTIVATED = 14,
-    GRAD_TOPK_WEIGHTS,
-    OUT_HIDDEN,
-    OUT_ROUTER,
-    OUT_GATE,
-    OUT_UP,
-    OUT_DOWN
-};
-#define ALL_OUTPUTS (bit(OUT_HIDDEN) | bit(OUT_ROUTER) | bit(OUT_GATE) | bit(OUT_UP) | bit(OUT_DOWN))
-
-enum {
-    HUGE_SETS = 4, /* the first ones: sizes at which depths are split and operands rest in shared memory */
-    LARGE_SETS = 12,
-    SMALL = 2000000, /* tokens x hidden x (inner + experts / 3) of a problem, at most; */
-    LARGE = 25000000 /* of the first sets */
-};
+#include "layer_sets.h"
+#include "moe_layer_support.h"
 
 /* ---- what was drawn -------------------------------------------------------------------------------------- */
 
@@ -69,15 +46,12 @@ static void count_ids(const kn_gen *g, int64_t *row) {
 }
 
 static void count(const kn_sets_problem *p, int64_t (*drawn)[KN_SETS_COLUMNS]) {
-    static const int64_t tokens[] = {0, 1, 64, 128, 256, 1024}, sizes[] = {64, 256, 512}, experts[] = {64, 128, 256},
-                         slots[] = {1, 8, 32};
+    static const int64_t tokens[] = {0, 1, 64, 128, 256, 1024}, experts[] = {64, 128, 256}, slots[] = {1, 8, 32};
     static const int inputs[] = {BIAS, LOGITS, SCORE_MASK, ACTIVATED, GRAD_TOPK_WEIGHTS};
     const kn_gen_config *c = &p->g->config;
     const kiln_moe_layer_backward_options *o = &c->options.moe_layer;
-    uint64_t wanted = ALL_OUTPUTS & ~c->absent, added = o->common.accumulate << OUT_HIDDEN & wanted;
     drawn[0][kn_sets_class(c->tokens, tokens, 6)]++;
-    drawn[1][kn_sets_class(c->hidden, sizes, 3)]++;
-    drawn[2][kn_sets_class(c->inner, sizes, 3)]++;
+    count_sizes(c, drawn[1], drawn[2]);
     drawn[3][kn_sets_class(c->experts, experts, 3)]++;
     drawn[4][kn_sets_class(c->top_k, slots, 3)]++;
     drawn[5][kn_sets_dtype_column(c->dtype)]++;
@@ -87,13 +61,10 @@ static void count(const kn_sets_problem *p, int64_t (*drawn)[KN_SETS_COLUMNS]) {
     drawn[9][o->routed_scaling_factor != 0]++;
     drawn[10][o->norm_topk_prob == KILN_FALSE]++;
     drawn[11][o->router_mode]++;
-    drawn[12][added == 0 ? 0 : added == wanted ? 2 : 1]++;
     drawn[13][c->gap != 0]++;
     drawn[14][c->scale < 1 ? 0 : c->scale > 1 ? 2 : 1]++;
     for (int i = 0; i < 5; i++) drawn[15][i] += !(c->absent & bit(inputs[i]));
-    for (int i = 0; i < 5; i++) drawn[16][i] += (wanted & bit(OUT_HIDDEN + i)) != 0;
-    drawn[16][5] += wanted == ALL_OUTPUTS;
-    drawn[16][6] += (wanted & (wanted - 1)) == 0;
+    count_outputs(c, OUT_HIDDEN, drawn[16], drawn[12]);
     drawn[17][p->exact]++;
     drawn[18][p->launches < 6 ? p->launches : 6]++;
     drawn[19][0] += kn_sets_kernels(p->program, "moe_layer_router.ptxt", NULL, NULL);
@@ -102,44 +73,19 @@ static void count(const kn_sets_problem *p, int64_t (*drawn)[KN_SETS_COLUMNS]) {
 
 /* ---- sets ------------------------------------------------------------------------------------------------ */
 
-/* The first sets and half of the others have what the TMA + wgmma kernels take. */
 static void draw_sizes(uint64_t *state, int64_t i, kn_gen_config *c) {
-    static const int64_t huge[HUGE_SETS][2] = {{3072, 512}, {512, 2048}, {1536, 1024}, {256, 4096}};
-    static const int64_t large[][2] = {{2048, 256}, {512, 1024}, {1024, 512}, {256, 2048}, {1536, 320}, {640, 768}};
     c->experts = kn_draw_edge(state, 384);
-    if (i < LARGE_SETS || i % 2 == 0) c->experts = (c->experts + 7) / 8 * 8;
+    if (is_aligned(i)) c->experts = (c->experts + 7) / 8 * 8;
     if (i < LARGE_SETS) {
-        const int64_t *size = i < HUGE_SETS ? huge[i] : large[i % 6];
-        c->hidden = size[0];
-        c->inner = size[1];
+        large_sizes(i, c);
         if (c->experts > 128) c->experts = 128;
         return;
     }
     do {
-        c->hidden = kn_draw_edge(state, 700);
-        c->inner = kn_draw_edge(state, 700);
-        if (i % 2 == 0) {
-            c->hidden = (c->hidden + 7) / 8 * 8;
-            c->inner = (c->inner + 7) / 8 * 8;
-        }
+        draw_small_sizes(state, i, c);
         if (i % 8 == 2) c->inner = 8 + 8 * kn_draw_below(state, 3); /* so that there is time for many tokens */
         if (i % 8 == 2) c->hidden = 64 + 8 * kn_draw_below(state, 9);
     } while (c->hidden * c->inner > 70000 || c->hidden * c->experts > 100000);
-}
-
-static void draw_outputs(uint64_t *state, int64_t i, kn_gen_config *c) {
-    if (i < HUGE_SETS) { /* as models do */
-        c->out_dtype = c->dtype;
-        return;
-    }
-    int64_t kind = kn_draw_below(state, 4);
-    if (kind == 0) { /* one alone */
-        c->absent |= ALL_OUTPUTS & ~bit(OUT_HIDDEN + (int)kn_draw_below(state, 5));
-    } else if (kind == 1) {
-        for (int k = 0; k < 5; k++) c->absent |= kn_draw_below(state, 4) ? 0 : bit(OUT_HIDDEN + k);
-    }
-    int64_t added = kn_draw_below(state, 4);
-    c->options.common.accumulate = added == 0 ? 31 : added == 1 ? (uint64_t)kn_draw_below(state, 32) : 0;
 }
 
 static kn_gen_config draw_set(uint64_t *state, int64_t i) {
@@ -152,38 +98,22 @@ static kn_gen_config draw_set(uint64_t *state, int64_t i) {
     c.dtype = kn_draw_below(state, 3) ? KN_BF16 : KN_F16;
     c.out_dtype = kn_draw_dtype(state);
     c.id_dtype = kn_draw_below(state, 2) ? KN_I32 : KN_I64;
-    c.gap = kn_draw_below(state, 3) == 0 ? 1 + (int)kn_draw_below(state, 24) : 0;
-    if (i < LARGE_SETS || i % 2 == 0) c.gap = c.gap / 8 * 8;
+    draw_gap(state, i, &c);
     c.skip_percent = kn_draw_below(state, 3) ? 0 : kn_draw_below(state, 6) ? 20 : 100;
     static const int optional[] = {BIAS, LOGITS, SCORE_MASK, ACTIVATED, GRAD_TOPK_WEIGHTS};
     c.absent = 0;
     for (int k = 0; k < 5; k++) c.absent |= kn_draw_below(state, 2) ? bit(optional[k]) : 0;
-    draw_outputs(state, i, &c);
+    draw_outputs(state, i, OUT_HIDDEN, &c);
     kiln_moe_layer_backward_options *o = &c.options.moe_layer;
     if (kn_draw_below(state, 2)) o->routed_scaling_factor = factors[kn_draw_below(state, 3)];
     if (kn_draw_below(state, 3) == 0) o->norm_topk_prob = KILN_FALSE;
     if (kn_draw_below(state, 2)) o->router_mode = KILN_ROUTER_MODE_EXACT;
-    /* f16 holds neither products of large numbers nor all digits of small ones. */
-    if (c.dtype == KN_BF16 && c.out_dtype != KN_F16 && kn_draw_below(state, 3) == 0)
-        c.scale = kn_draw_below(state, 2) ? 1e-3 : 1e3;
+    draw_scale(state, &c);
     return c;
 }
 
-static bool exact(int64_t i, int64_t n) {
-    return n % (i < HUGE_SETS ? 15 : 60) == 0;
-}
-
 static void draw_tokens(uint64_t *state, int64_t i, int64_t n, kn_gen_config *c) {
-    int64_t most = (i < LARGE_SETS ? LARGE : SMALL) / (c->hidden * (c->inner + c->experts / 3)), t;
-    do {
-        int64_t kind = kn_draw_below(state, 12);
-        t = kind == 0   ? kn_draw_below(state, 2)
-            : kind == 1 ? 300 + kn_draw_below(state, 1500)
-            : kind < 6  ? kn_draw_edge(state, 700)
-                        : 1 + kn_draw_below(state, 300);
-    } while (t > most && t > 24);
-    if (i < HUGE_SETS && exact(i, n)) t = 65 + kn_draw_below(state, 192);
-    c->tokens = t;
+    c->tokens = draw_count(state, i, n, c->hidden * (c->inner + c->experts / 3));
 }
 
 /* In some problems an expert has two of a token's slots, in some ids are out of range. */
