@@ -28,8 +28,8 @@ enum { WATCHED = 1 };
 enum {
     MAX_KERNELS = 1 << 15,
     MOST_MS = 300,
-    MOST_MS_OF_HALVES =
-        500 /* gemm_rs with HALVES has its loop and epilogue twice: over the aim, as docs/gemm.md says */
+    /* gemm_rs with HALVES has its loop and epilogue twice: over the aim, as docs/gemm.md says */
+    MOST_MS_OF_HALVES = 500
 };
 
 static bool all;
