@@ -22,13 +22,15 @@ static const double TURN[2][2] = {{700, 400}, {2000, 900}};
 static const double TURN_PAIRED = 500; /* more where two CTAs wait for each other */
 /* Times the products, where the k blocks in shared memory last less clocks than this: with a resident B, and without a
  * producer. */
-static const double FEW_STAGES = 1.17, IN_FLIGHT[2] = {3000, 3200}, ENOUGH_IN_FLIGHT = 3000;
-static const double DRAIN = 400;          /* consumers that share tiles do not overlap them */
-static const double COOP = 1.03;          /* consumers that share a tile wait for each other */
-static const double L2_BYTES = 62;        /* a clock, of one multiprocessor, neighbours reading the same tiles */
+static const double FEW_STAGES = 1.17, IN_FLIGHT[2] = {3000, 3460}, ENOUGH_IN_FLIGHT = 3000;
+static const double DRAIN = 400;   /* consumers that share tiles do not overlap them */
+static const double COOP = 1.03;   /* consumers that share a tile wait for each other */
+static const double L2_BYTES = 62; /* a clock, of one multiprocessor, neighbours reading the same tiles */
+/* The same where the tiles of all tokens lie beside each other, and of the device. */
+static const double CLOSE_L2_BYTES = 80, DEVICE_L2_BYTES = 9600;
 static const double HBM_BYTES = 2300;     /* a clock, of the device */
 static const double CTA_HBM_BYTES = 28;   /* of which one multiprocessor gets no more than this */
-static const double OUTSIDE_ROW = 3.8;    /* a row of a K-major box that lies outside of its matrix */
+static const double OUTSIDE_ROW = 0.85;   /* more for a row of a K-major box that lies outside of its matrix */
 static const double OVERLAP = 0.05;       /* of the shorter of computing and moving, which the longer does not hide */
 static const double REREAD = 0.4;         /* of a large operand, for each further tile that shares it, up to three */
 static const double LARGE_OPERAND = 32e6; /* bytes that the L2 does not keep */
@@ -215,6 +217,32 @@ int kn_gemm_sm90_rows_loaded(const kn_gemm_candidate *c, const kn_gemm *g) {
     return rows < tile ? (int)kn_ceil_div(rows, 8) * 8 : tile;
 }
 
+/* Rows of tiles that are walked together. Tokens as columns: all tiles of tokens that share a tile of weights are
+ * walked one behind the other as long as they are few, for that one comes from memory, and is asked for once. */
+enum { RASTER = 8, RASTER_OF_SOME = 2, RASTER_OF_ANY = 4, SOME_TILES = 20 };
+
+int kn_gemm_sm90_raster(const kn_gemm_candidate *c, const kn_gemm *g, bool generic) {
+    if (!c->swap || c->parts > 1) return RASTER;
+    if (generic) return kn_gemm_is_for_few(g) ? 1 : RASTER_OF_ANY;
+    int64_t tiles = kn_ceil_div(g->m, c->bn);
+    return tiles <= RASTER ? 1 : tiles <= SOME_TILES ? RASTER_OF_SOME : RASTER;
+}
+
+/* Whether the tiles that share a tile of weights lie beside each other, all at one time: those of later waves drift
+ * apart, and those that wait for the memory. */
+static bool close_together(const kn_gemm_candidate *c, const kn_gemm *g, double waves) {
+    double weights = 2 * (double)(k_blocks(g) * KN_GEMM_SM90_K_BLOCK) * (double)g->n;
+    if (waves > 1 || c->parts > 1 || g->k_is_tokens || weights >= LARGE_OPERAND) return false;
+    return kn_ceil_div(g->m, c->swap ? c->bn : kn_gemm_sm90_tile_rows(c)) <= RASTER;
+}
+
+/* Bytes a clock that the L2 delivers to one of so many multiprocessors. */
+static double l2_bytes(bool close, double at_work) {
+    double share = DEVICE_L2_BYTES / at_work;
+    if (!close) return L2_BYTES;
+    return share < CLOSE_L2_BYTES ? share : CLOSE_L2_BYTES;
+}
+
 int64_t kn_gemm_sm90_at_once(int parts, int64_t sms) {
     return sms > parts ? sms / parts : 1;
 }
@@ -251,16 +279,16 @@ static double depth(const kn_gemm_candidate *c, const kn_gemm *g) {
 
 /* Clocks in which the L2 delivers a k block in the tiles that set the pace: those over the edge of a K-major operand,
  * in short launches. `block`: what a whole tile takes. */
-static double feed_clocks(const kn_gemm_candidate *c, const kn_gemm *g, double waves, double block) {
+static double feed_clocks(const kn_gemm_candidate *c, const kn_gemm *g, double waves, double block, double rate) {
     int64_t loaded = kn_gemm_sm90_rows_loaded(c, g);
-    double feed = (double)(loaded + columns_loaded(c)) * 2 * KN_GEMM_SM90_K_BLOCK / L2_BYTES, worst = feed;
+    double feed = (double)(loaded + columns_loaded(c)) * 2 * KN_GEMM_SM90_K_BLOCK / rate, worst = feed;
     const kn_gemm_operand *operand[2] = {&g->segment[0].a, &g->segment[0].b};
     int64_t extent[2] = {g->m, g->n};
     int64_t tile[2] = {c->swap ? c->bn : loaded, c->swap ? loaded : c->bn};
     for (int i = 0; i < 2; i++) {
         int64_t tiles = kn_ceil_div(extent[i], tile[i]);
         double outside = (double)(tiles * tile[i] - extent[i]);
-        double edge = feed + outside * (OUTSIDE_ROW - 2 * KN_GEMM_SM90_K_BLOCK / L2_BYTES);
+        double edge = feed + outside * OUTSIDE_ROW;
         if (!operand[i]->depth_contiguous || edge <= block) continue;
         edge = waves <= 2 ? edge : block + (edge - block) / (double)tiles;
         if (edge > worst) worst = edge;
@@ -277,11 +305,12 @@ typedef struct work {
 static work work_of(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, double tiles, double waves) {
     work w = {0};
     double rows = kn_gemm_sm90_tile_rows(c), tensor = rows * c->bn / 32 * (c->coop ? COOP : 1);
+    double rate = l2_bytes(close_together(c, g[0], waves), tiles);
     for (int i = 0; i < n; i++) {
-        double inside = (kn_gemm_sm90_rows_loaded(c, g[i]) + columns_loaded(c)) * 2.0 * KN_GEMM_SM90_K_BLOCK / L2_BYTES;
+        double inside = (kn_gemm_sm90_rows_loaded(c, g[i]) + columns_loaded(c)) * 2.0 * KN_GEMM_SM90_K_BLOCK / rate;
         int64_t tiles_m = kn_ceil_div(g[i]->m, c->swap ? c->bn : kn_gemm_sm90_tile_rows(c));
         int64_t tiles_n = kn_ceil_div(g[i]->n, c->swap ? kn_gemm_sm90_tile_rows(c) : c->bn);
-        double feed = feed_clocks(c, g[i], waves, tensor > inside ? tensor : inside);
+        double feed = feed_clocks(c, g[i], waves, tensor > inside ? tensor : inside, rate);
         double blocks = (double)kn_gemm_sm90_tiles(c, g[i]) / tiles * depth(c, g[i]);
         w.tensor += blocks * tensor;
         w.feed += blocks * feed;

@@ -35,6 +35,8 @@ bool kn_gemm_sm90_takes_boxes(const kn_gemm_candidate *c, const kn_gemm *g);
 int kn_gemm_sm90_walk(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, double sms);
 /** Walks of so many tiles in all products. */
 int64_t kn_gemm_sm90_walks(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, int walk);
+/** Rows of tiles that are walked together, column by column; of a generic kernel, whatever the number of tokens. */
+int kn_gemm_sm90_raster(const kn_gemm_candidate *c, const kn_gemm *g, bool generic);
 /** How many of its boxes a warp that stores has under way. */
 int kn_gemm_sm90_slots(const kn_gemm_candidate *c, const kn_gemm *g, const kn_device_facts *facts);
 /** Tiles whose depth so many CTAs share which are made at one time. */

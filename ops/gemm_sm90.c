@@ -166,7 +166,7 @@ static void fill_params(kn_params *params, const kn_gemm_candidate *c, const kn_
     kn_params_set(params, "BOXES", c->boxes);
     if (c->boxes) kn_params_set(params, "SLOTS", kn_gemm_sm90_slots(c, g[0], facts));
     if (c->resident) kn_params_set(params, "WALK", kn_gemm_sm90_walk(c, g, n, facts->multiprocessors));
-    kn_params_set(params, "RASTER", 8);
+    kn_params_set(params, "RASTER", kn_gemm_sm90_raster(c, g[0], p->generic));
     kn_gemm_epilogue_params(g[0], params);
 }
 
