@@ -1,6 +1,7 @@
 /* What `kiln bench` reports: see bench.h. */
 #include "bench/bench.h"
 
+#include "common/replace.h"
 #include "common/report.h"
 
 #include <inttypes.h>
@@ -71,9 +72,10 @@ void kt_bench_report_means(kt_bench *b) {
 }
 
 int kt_bench_report_write(const kt_bench *b, const char *path) {
-    if (json_dump_file(b->report, path, JSON_INDENT(1) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(6)) == 0)
-        return KT_GOOD;
-    return kt_fail(KT_ENVIRONMENT, "cannot write %s", path);
+    kt_replacement r;
+    KT_TRY(kt_replace_begin(&r, path));
+    size_t how = JSON_INDENT(1) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(6);
+    return kt_replace_end(&r, json_dumpf(b->report, r.file, how) == 0);
 }
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */

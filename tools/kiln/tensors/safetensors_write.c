@@ -1,12 +1,11 @@
 /* safetensors files, writing: see safetensors.h. */
 #include "tensors/safetensors.h"
 
-#include <errno.h>
+#include "common/replace.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* Wide elements first, so that every tensor is aligned to its element; then by name. */
 static int by_width(const void *pa, const void *pb) {
@@ -53,22 +52,7 @@ static bool write_all(FILE *file, const char *header, size_t header_bytes, const
     good = good && fwrite(header, 1, header_bytes, file) == header_bytes;
     for (size_t i = 0; good && i < n; i++)
         good = sorted[i]->bytes == 0 || fwrite(sorted[i]->data, 1, sorted[i]->bytes, file) == sorted[i]->bytes;
-    return fclose(file) == 0 && good;
-}
-
-/* A device or a pipe is written to; a regular file is replaced, so that nobody sees half of one. */
-static int write_file(const char *path, const char *header, size_t header_bytes, const kt_st_tensor *const *sorted,
-                      size_t n) {
-    struct stat st;
-    bool special = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
-    char *target = special ? kt_copy(path) : kt_format("%s.%ld.tmp", path, (long)getpid());
-    FILE *file = fopen(target, special ? "wbe" : "wbex");
-    bool good = file && write_all(file, header, header_bytes, sorted, n);
-    good = good && (special || rename(target, path) == 0);
-    int code = good ? KT_GOOD : kt_fail(KT_ENVIRONMENT, "cannot write %s: %s", path, strerror(errno));
-    if (!good && file && !special) unlink(target);
-    free(target);
-    return code;
+    return good;
 }
 
 int kt_safetensors_write(const char *path, const kt_st_tensor *tensors, size_t n, const json_t *metadata) {
@@ -77,8 +61,10 @@ int kt_safetensors_write(const char *path, const kt_st_tensor *tensors, size_t n
     qsort(sorted, n, sizeof *sorted, by_width);
     size_t header_bytes = 0;
     char *header = header_text(sorted, n, metadata, &header_bytes);
-    int code = header ? write_file(path, header, header_bytes, sorted, n)
+    kt_replacement r;
+    int code = header ? kt_replace_begin(&r, path)
                       : kt_fail(KT_ENVIRONMENT, "cannot write %s: a name is not valid UTF-8", path);
+    if (code == KT_GOOD) code = kt_replace_end(&r, write_all(r.file, header, header_bytes, sorted, n));
     free(header);
     free(sorted);
     return code;

@@ -1,12 +1,11 @@
 /* The result of tuning: the file that the library reads, a table, JSON: see tune.h. */
 #include "tune/tune.h"
 
+#include "common/replace.h"
 #include "common/report.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 size_t kt_tune_best(const kt_tune_product *p) {
@@ -29,18 +28,16 @@ static void write_head(const kt_tune *t, FILE *f) {
 }
 
 int kt_tune_write(const kt_tune *t, const char *path) {
-    FILE *f = fopen(path, "w");
-    if (!f) return kt_fail(KT_ENVIRONMENT, "%s: %s", path, strerror(errno));
-    write_head(t, f);
+    kt_replacement r;
+    KT_TRY(kt_replace_begin(&r, path));
+    write_head(t, r.file);
     for (size_t i = 0; i < t->n; i++) {
         const kt_tune_product *p = &t->product[i];
         const kt_tune_candidate *best = &p->candidate[p->best], *planned = &p->candidate[p->planned];
-        fprintf(f, "product %s %s # %s: %.2f us; by cost %s: %.2f us; %zu measured\n", p->key, best->name, p->product,
-                best->us, planned->name, planned->us, p->n);
+        fprintf(r.file, "product %s %s # %s: %.2f us; by cost %s: %.2f us; %zu measured\n", p->key, best->name,
+                p->product, best->us, planned->name, planned->us, p->n);
     }
-    bool failed = ferror(f) != 0;
-    if (fclose(f) != 0 || failed) return kt_fail(KT_ENVIRONMENT, "%s cannot be written", path);
-    return KT_GOOD;
+    return kt_replace_end(&r, true);
 }
 
 static double loss(const kt_tune_product *p) {
