@@ -18,8 +18,10 @@ static const double EPILOGUE = 300, EPILOGUE_128X128 = 1000; /* of any tile, and
 static const double ACTIVATION_128X128 = 5000;               /* with the derivative of an activation */
 static const double BOXED[2] = {0.9, 0.4}; /* of these two, where TMA moves what lies in shared memory */
 /* Between a tile and the next of the other consumer: with a producer and without, each without boxes and with. */
-static const double TURN[2][2] = {{700, 400}, {2000, 900}};
-static const double TURN_PAIRED = 500; /* more where two CTAs wait for each other */
+static const double TURN[2][2] = {{700, 400}, {2300, 900}};
+/* More where two CTAs wait for each other: alone, and where others of the launch are at other places. */
+static const double TURN_PAIRED[2] = {1500, 500};
+static const double LEAN_COOP = 1500; /* a tile's that both consumers share and load for */
 /* Times the products, where the k blocks in shared memory last less clocks than this: with a resident B, and without a
  * producer. */
 static const double FEW_STAGES = 1.17, IN_FLIGHT[2] = {3000, 3460}, ENOUGH_IN_FLIGHT = 3000;
@@ -151,7 +153,7 @@ static bool may_pair(const kn_gemm_candidate *c, const kn_gemm *const *g, int n)
 
 enum { MAX_WALK = 40 };
 /* Tiles of time until B rests: of 256 columns, and of fewer. */
-static const double NEXT_WALK = 0.5, NEXT_NARROW_WALK = 0.8;
+static const double NEXT_WALK = 0.5, NEXT_NARROW_WALK = 0.6;
 /* By so many tiles longer walks are preferred where B has 256 columns: measured, from 64 to 256 tokens. */
 static const double LONG_WALK = 3;
 
@@ -340,8 +342,9 @@ kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const 
     double epilogue = EPILOGUE + size_cost * tile_size;
     if (c->parts > 1) epilogue = EPILOGUE + EXCHANGE + (size_cost / 2 + EXCHANGE_128X128) * tile_size;
     if (c->parts == 4) epilogue += MEET + MEET_128X128 * tile_size + (g[0]->has_counters ? 0 : CLEARED);
+    if (c->coop && c->lean) epilogue += LEAN_COOP;
     /* Ping-pong hides all epilogues but the last, unless they are longer than a tile's products. */
-    double turn = TURN[c->lean][c->boxes] + (c->paired ? TURN_PAIRED : 0);
+    double turn = TURN[c->lean][c->boxes] + (c->paired ? TURN_PAIRED[n > 1] : 0);
     if ((c->lean || c->resident) && in_flight(c, g[0]) < IN_FLIGHT[c->lean]) w.tile *= FEW_STAGES;
     double next = w.tile > w.feed + w.out ? w.tile : w.feed + w.out;
     double between = c->coop ? w.tile + epilogue + DRAIN : next + turn > epilogue ? next + turn : epilogue;
