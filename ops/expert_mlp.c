@@ -1,12 +1,13 @@
-/* ops/expert_mlp: checks and planner of expert_mlp_backward. Derivation: docs/expert_mlp.md.
+/* ops/expert_mlp: checks and planner of expert_mlp_backward. At most five launches:
  *
- *   1  gather   d = w * dy of the selected rows; r = <dy, y>; zeros for the tokens that were not selected; copies of x
- * and h without the rows that stand for no token, if there are any 2  da       a = d * w2, whose epilogue makes dg and
- * du of it (and h, where there is no gated_output) 3  dw       grad_w1 = dg^T x, grad_w3 = du^T x, grad_w2 = d^T h: one
- * launch 4  dx       dg * w1 + du * w3 as one sum, its rows scattered to their tokens 5  finish   only where r comes
- * from da's epilogue (no expert_output), or where ids may repeat
+ *     gather   d = w * dy of the selected rows; r = <dy, y>; zeros for the tokens that were not selected;
+ *              copies of x and h without the rows that stand for no token, if there are any
+ *     da       a = d * w2, whose epilogue makes dg and du of it (and h, where there is no gated_output)
+ *     dw       grad_w1 = dg^T x, grad_w3 = du^T x, grad_w2 = d^T h: one launch
+ *     dx       dg * w1 + du * w3 as one sum, its rows scattered to their tokens
+ *     finish   only where r comes from da's epilogue (no expert_output), or where ids may repeat
  *
- * A part whose outputs are not wanted is left out. */
+ * A part whose outputs are not wanted is left out. Derivation: docs/expert_mlp.md. */
 #include "ops/expert_mlp.h"
 
 #include "kiln/kiln.h"
