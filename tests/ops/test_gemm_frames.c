@@ -186,6 +186,42 @@ START_TEST(segments_and_several_products) {
 }
 END_TEST
 
+/* Weight gradients in a lean frame of kernels that learn the depth, the number of tokens, when they run: fewer and more
+ * k blocks than stages, and several tiles a CTA. The width is one for which the planner takes that frame. */
+START_TEST(consumers_load_to_any_depth) {
+    static const int64_t tokens[] = {40, 392};
+    static char plan[1 << 16];
+    open_portable();
+    for (int i = 0; i < 2; i++) {
+        kn_gen_config c = kn_gen_defaults("expert_mlp_backward");
+        c.batch = tokens[i] + 20, c.tokens = tokens[i], c.hidden = 3072, c.inner = 192;
+        c.dtype = c.out_dtype = KN_BF16;
+        c.absent |= (uint64_t)1 << kn_gen_arg(c.op, "grad_hidden_states");
+        kn_gen *want, *g;
+        ck_assert_ok(kn_gen_make(&c, &want));
+        ck_assert_ok(kn_gen_run(want, portable));
+        kiln_context *ctx;
+        kiln_context_options o = {
+            .struct_size = sizeof o, .cache_dir = "off", .shapes = KILN_SHAPES_GENERIC, .sm_limit = i ? 3 : 0};
+        ck_assert_ok(kiln_context_create(NULL, &o, &ctx));
+        ck_assert_ok(kn_gen_make(&c, &g));
+        ck_assert_ok(
+            kiln_plan_json(ctx, c.op, g->args, g->op.n_args, g->call.options, KILN_PLAN_LIST, plan, sizeof plan, NULL));
+        ck_assert_msg(strstr(plan, "lean") && strstr(plan, "\"K0\":-1"), "%s", plan);
+        ck_assert_ok(kn_gen_run(g, ctx));
+        for (int out = g->op.n_args - g->op.n_outputs; out < g->op.n_args; out++)
+            if (g->args[out])
+                ck_assert_msg(
+                    memcmp(g->call.tensor[out].data, want->call.tensor[out].data, g->call.tensor[out].bytes) == 0,
+                    "%lld tokens: output %d has other bits", (long long)tokens[i], out);
+        kn_gen_free(g);
+        kn_gen_free(want);
+        ck_assert_ok(kiln_context_destroy(ctx));
+    }
+    kiln_context_destroy(portable);
+}
+END_TEST
+
 /* B rests: strips that begin and end within a CTA's tiles, strips of two tiles, short last blocks. */
 START_TEST(a_short_depth_rests) {
     static const product rows[] = {
@@ -294,6 +330,7 @@ int main(void) {
     tcase_add_test(t, a_short_depth_rests);
     tcase_add_test(t, pairs_share_columns);
     tcase_add_test(t, segments_and_several_products);
+    tcase_add_test(t, consumers_load_to_any_depth);
     tcase_add_test(halves, two_share_a_depth);
     tcase_add_test(halves, four_share_a_depth);
     suite_add_tcase(s, t);

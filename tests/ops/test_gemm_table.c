@@ -25,12 +25,7 @@ enum { WATCHED = 2 }; /* each of the assembler's allocations passes the sanitize
 #else
 enum { WATCHED = 1 };
 #endif
-enum {
-    MAX_KERNELS = 1 << 15,
-    MOST_MS = 300,
-    /* gemm_rs with HALVES has its loop and epilogue twice: over the aim, as docs/gemm.md says */
-    MOST_MS_OF_HALVES = 500
-};
+enum { MAX_KERNELS = 1 << 15, MOST_MS = 300 };
 
 static bool all;
 static char tuning_path[64];
@@ -90,12 +85,10 @@ static double cpu_ms(void) {
 
 /* Processor time is longer where others want the processors too: then the limit is twice as long, and the shortest
  * of up to three counts. */
-static double most_ms(const kn_kernel_spec *k) {
+static double most_ms(void) {
     double load = 0;
     bool busy = getloadavg(&load, 1) == 1 && load > (double)sysconf(_SC_NPROCESSORS_ONLN);
-    const kn_param *halves = kn_params_find(&k->params, "HALVES");
-    double most = WATCHED * (halves && halves->value ? MOST_MS_OF_HALVES : MOST_MS);
-    return busy ? 2 * most : most;
+    return (busy ? 2 : 1) * WATCHED * MOST_MS;
 }
 
 static void print_params(const kn_params *params) {
@@ -117,7 +110,7 @@ static void check_kernel(const kn_kernel_spec *k, const char *target) {
     void *cubin = NULL;
     size_t len;
     ck_assert_ok(kn_kernel_expand(&in, &x));
-    double most = most_ms(k);
+    double most = most_ms();
     double ms = 0;
     for (int i = 0; i < 3 && (i == 0 || ms > most); i++) {
         kn_free(cubin);
