@@ -175,9 +175,9 @@ static void judge(const char *name, const char *ptx_map, const kn_mutate_report 
     snprintf(text, sizeof text, "%s #%u of %s", x->text, turn, name);
     harmless *h = mutate_list_find(&all.list, all.row->template_name, all.row->name, &site, text, x->change);
     bool verbose = getenv("KN_MUTANTS") != NULL;
-    if (verbose)
-        printf("  %s.ptxt:%u (%s) %s, %s, %s: %s\n", all.row->template_name, site.number, site.label, site.line,
-               x->text, x->change, x->caught ? x->sentence : "SURVIVES");
+    if (verbose) /* for people and for mutate_score.awk */
+        printf("mutant | %s.ptxt:%u | %s | %s #%u | %s | %s | %s\n", all.row->template_name, site.number, site.label,
+               x->text, turn, x->change, x->caught ? "caught" : "SURVIVES", x->caught ? x->sentence : h ? h->reason : "");
     if (x->caught && h) {
         printf("  listed as harmless (\"%s\"), but caught: %s.ptxt:%u, %s, %s: %s\n", h->reason, all.row->template_name,
                site.number, x->text, x->change, x->sentence);
