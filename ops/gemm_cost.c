@@ -127,7 +127,7 @@ static int most_accumulators(const kn_gemm_candidate *c, const kn_gemm *g, int n
     if (most) return most + (c->lean ? LEAN_MORE : 0) - (c->mb > 1 && !c->boxes ? SECOND_BLOCK : 0);
     /* "store" is unrolled over all accumulators. */
     bool added = g->accumulate, wide = added || kn_dtype_size(g->d.dtype) > 2;
-    if (c->lean && wide) return n > 1 ? 0 : PRODUCER_ACCUMULATORS;
+    if (c->lean && wide && n > 1) return 0;
     if (c->lean) return PRODUCER_ACCUMULATORS + LEAN_MORE;
     bool rows_of_256 = c->mb == 1 && !c->swap && !c->boxes;
     bool columns_added = c->mb == 2 && (c->swap || c->paired) && added;
