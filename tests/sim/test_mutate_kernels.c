@@ -177,7 +177,10 @@ static void judge(const char *name, const char *ptx_map, const kn_mutate_report 
     bool verbose = getenv("KN_MUTANTS") != NULL;
     if (verbose) /* for people and for mutate_score.awk */
         printf("mutant | %s.ptxt:%u | %s | %s #%u | %s | %s | %s\n", all.row->template_name, site.number, site.label,
-               x->text, turn, x->change, x->caught ? "caught" : "SURVIVES", x->caught ? x->sentence : h ? h->reason : "");
+               x->text, turn, x->change, x->caught ? "caught" : "SURVIVES",
+               x->caught ? x->sentence
+               : h       ? h->reason
+                         : "");
     if (x->caught && h) {
         printf("  listed as harmless (\"%s\"), but caught: %s.ptxt:%u, %s, %s: %s\n", h->reason, all.row->template_name,
                site.number, x->text, x->change, x->sentence);
