@@ -26,6 +26,7 @@ typedef struct layout {
     int64_t slices;           /* of columns */
     int splits;               /* shares of the tokens: the blocks of a cluster */
     int dh_groups, dw_groups; /* warpgroups of each product */
+    bool w_held;              /* W in registers, grad_hidden_states as its transpose */
     int stages;               /* blocks of 64 tokens in shared memory */
 } layout;
 
@@ -69,12 +70,21 @@ static int stages_of(const kn_router *r, const layout *x) {
     return n > MAX_STAGES ? MAX_STAGES : (int)n;
 }
 
+/* Rows of grad_hidden_states leave by TMA (PLAIN of the template). */
+static bool stores_boxes(const kn_router *r) {
+    const kn_problem *p = r->p;
+    int out = KN_ROUTER_OUT_HIDDEN;
+    return r->hidden_out && p->dtype[out] != KN_F32 && !kn_router_accumulates(p, out) && p->align_log2[out] >= 4;
+}
+
 static layout layout_of(const kn_router *r) {
     layout x = {.slices = kn_router_ceil_div(r->hidden, COLUMNS)};
     x.splits = splits_of(x.slices);
     /* Two of a kind where there are registers for them. */
     if (r->hidden_out) x.dh_groups = expert_blocks(r) > 2 ? 1 : 2;
     if (r->weight_out) x.dw_groups = expert_blocks(r) > 1 ? 2 : 1;
+    /* 32 registers for 128 experts beside the accumulators. */
+    x.w_held = stores_boxes(r) && expert_blocks(r) <= 2;
     x.stages = stages_of(r, &x);
     return x;
 }
@@ -128,13 +138,7 @@ static void set_layout(const layout *x, kn_params *params) {
     kn_params_set(params, "STAGES", x->stages);
     kn_params_set(params, "DH_GROUPS", x->dh_groups);
     kn_params_set(params, "DW_GROUPS", x->dw_groups);
-}
-
-/* Rows of grad_hidden_states leave by TMA (PLAIN of the template). */
-static bool stores_boxes(const kn_router *r) {
-    const kn_problem *p = r->p;
-    int out = KN_ROUTER_OUT_HIDDEN;
-    return r->hidden_out && p->dtype[out] != KN_F32 && !kn_router_accumulates(p, out) && p->align_log2[out] >= 4;
+    kn_params_set(params, "W_HELD", x->w_held);
 }
 
 void kn_router_emit_fused(const kn_router *r) {
@@ -157,7 +161,8 @@ void kn_router_emit_fused(const kn_router *r) {
     l->dependent = true;
     kn_bind_map(l, hidden_map);
     kn_bind_map(l, weight_map);
-    if (stores_boxes(r)) kn_bind_map(l, add_map(r, KN_ROUTER_OUT_HIDDEN, 0, output, r->hidden, r->tokens, 0, 16));
+    if (stores_boxes(r))
+        kn_bind_map(l, add_map(r, KN_ROUTER_OUT_HIDDEN, 0, output, r->hidden, r->tokens, 0, x.w_held ? 64 : 16));
     kn_bind_map(l, add_map(r, -1, r->dz_at, r->dz, r->experts, r->tokens, r->dz_ld, 64));
     if (r->bias_out) {
         kn_bind_workspace(l, r->parts_at);

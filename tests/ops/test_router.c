@@ -150,6 +150,21 @@ START_TEST(two_launches_whatever_the_tokens) {
 }
 END_TEST
 
+/* W is held in registers where they suffice and rows leave through boxes. */
+START_TEST(few_experts_hold_the_weights) {
+    static const int64_t experts[] = {8, 128, 136, 256};
+    for (int i = 0; i < 4; i++) {
+        for (int plain = 0; plain < 2; plain++) {
+            kn_problem p = problem(1000, 2048, experts[i], 4, BENCHMARK, KN_BF16);
+            if (!plain) p.dtype[OUT_HIDDEN] = KN_F32;
+            kn_program *program = plan(&p, "sm_90a");
+            ck_assert_int_eq(param(program, 1, "W_HELD"), plain && experts[i] <= 128);
+            kn_free(program);
+        }
+    }
+}
+END_TEST
+
 START_TEST(what_does_not_fit_takes_products_of_its_own) {
     static const char *const portable[] = {"router_dlogits.ptxt", "gemm_sm80.ptxt", "gemm_sm80.ptxt", NULL};
     static const char *const fp32[] = {"router_dlogits.ptxt", "gemm_f32.ptxt", "gemm_f32.ptxt", NULL};
@@ -350,6 +365,7 @@ int main(void) {
     tcase_add_test(t, losses_need_their_inputs);
     tcase_add_test(t, numbers_must_be_floats);
     tcase_add_test(t, two_launches_whatever_the_tokens);
+    tcase_add_test(t, few_experts_hold_the_weights);
     tcase_add_test(t, what_does_not_fit_takes_products_of_its_own);
     tcase_add_test(t, other_outputs_add_no_launch);
     tcase_add_test(t, no_device_changes_the_split);
