@@ -37,8 +37,7 @@ static void write_tuning(const char *key, const char *candidate, const char *key
 /* The plan takes this many choices of the file: a product that TMA cannot load would not say so by other bits. */
 static void check_tuned(kiln_context *ctx, const kn_gen *g, int choices) {
     static char plan[1 << 20];
-    ck_assert_ok(kiln_plan_json(ctx, g->config.op, g->args, g->op.n_args, g->call.options,
-                                KILN_PLAN_LIST | KILN_PLAN_EXPLAIN, plan, sizeof plan, NULL));
+    ck_assert_ok(kn_gen_plan(g, ctx, KILN_PLAN_LIST | KILN_PLAN_EXPLAIN, plan, sizeof plan));
     int found = 0;
     for (const char *at = plan; (at = strstr(at, "\"by\":\"tuning\"")); at++) found++;
     ck_assert_msg(found == choices, "%d of %d choices are taken: %s", found, choices, plan);
@@ -217,8 +216,7 @@ START_TEST(consumers_load_to_any_depth) {
             .struct_size = sizeof o, .cache_dir = "off", .shapes = KILN_SHAPES_GENERIC, .sm_limit = i ? 3 : 0};
         ck_assert_ok(kiln_context_create(NULL, &o, &ctx));
         ck_assert_ok(kn_gen_make(&c, &g));
-        ck_assert_ok(
-            kiln_plan_json(ctx, c.op, g->args, g->op.n_args, g->call.options, KILN_PLAN_LIST, plan, sizeof plan, NULL));
+        ck_assert_ok(kn_gen_plan(g, ctx, KILN_PLAN_LIST, plan, sizeof plan));
         ck_assert_msg(strstr(plan, "lean") && strstr(plan, "\"K0\":-1"), "%s", plan);
         ck_assert_ok(kn_gen_run(g, ctx));
         for (int out = g->op.n_args - g->op.n_outputs; out < g->op.n_args; out++)

@@ -70,3 +70,18 @@ kn_status kn_gen_run(kn_gen *g, kiln_context *ctx) {
     }
     return st;
 }
+
+kn_status kn_gen_plan(const kn_gen *g, kiln_context *ctx, uint32_t flags, char *json, uint64_t capacity) {
+    DLTensor there[KN_MAX_TENSORS];
+    const DLTensor *args[KN_MAX_TENSORS] = {0};
+    int32_t type, id;
+    KN_TRY(kiln_context_device(ctx, &type, &id));
+    for (int i = 0; i < g->op.n_args; i++) {
+        if (!g->args[i]) continue;
+        there[i] = *g->args[i];
+        memcpy(&there[i].device.device_type, &type, sizeof type);
+        there[i].device.device_id = id;
+        args[i] = &there[i];
+    }
+    return kiln_plan_json(ctx, g->op.name, args, g->op.n_args, g->call.options, flags, json, capacity, NULL);
+}

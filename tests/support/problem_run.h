@@ -7,5 +7,7 @@
 /** Run g's operation and wait for it. On a GPU all tensors are copied there and back, gaps included; tensors at one
  *  address stay one tensor. */
 kn_status kn_gen_run(kn_gen *g, kiln_context *ctx);
+/** What that would launch, as kiln_plan_json prints it with these flags; nothing is copied. */
+kn_status kn_gen_plan(const kn_gen *g, kiln_context *ctx, uint32_t flags, char *json, uint64_t capacity);
 
 #endif
