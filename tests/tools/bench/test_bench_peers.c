@@ -145,7 +145,7 @@ START_TEST(runs_the_steps_of_an_operation) {
     ck_assert_int_eq(kt_bench_case_tensors(&cases.item[0], options, &tensors, &transposed), KT_GOOD);
     ck_assert_int_eq(kt_bench_patterns_make(&patterns, &tensors), KT_GOOD);
     ck_assert_int_eq(kt_bench_memory_bind(&memory, &tensors, &patterns, transposed), KT_GOOD);
-    ck_assert_int_eq(kt_bench_memory_poison(&memory, &tensors), KT_GOOD);
+    ck_assert_int_eq(kt_bench_memory_poison(&memory, &tensors, options), KT_GOOD);
     ck_assert_msg(kt_bench_peers_open(operations[_i].list, &memory, &peers) == KT_GOOD, "%s", kt_message());
     kt_bench_subject subject[KT_BENCH_MAX_PEERS];
     size_t n = 0;

@@ -125,7 +125,7 @@ START_TEST(finds_every_wrong_output) {
     for (size_t n = 0; n < cases.n; n++) {
         bound b = bind(&cases.item[n]);
         bind_memory(&b);
-        ck_assert_int_eq(kt_bench_memory_poison(&memory, &b.tensors), KT_GOOD);
+        ck_assert_int_eq(kt_bench_memory_poison(&memory, &b.tensors, b.options), KT_GOOD);
         ck_assert_msg(kt_call_op(lib, b.c->op, ctx, b.tensors.on_device, b.options, NULL) == KT_GOOD, "%s",
                       kt_message());
         kt_bench_verdict good = verify(&b);
@@ -160,6 +160,28 @@ START_TEST(finds_every_wrong_output) {
         free(b.options);
     }
     ck_assert_int_gt(shown, outputs);
+}
+END_TEST
+
+/* Outputs that are added to: right ones pass, and those that were written over do not. */
+START_TEST(verifies_what_is_added_to) {
+    read_tiny(groups[_i]);
+    bound b = bind(&cases.item[0]);
+    kiln_common_options *common = b.options;
+    uint64_t all = 0; /* outputs */
+    for (int i = 0; i < b.c->op->n_args; i++) all = b.c->op->args[i].role == KT_OUT ? 2 * all + 1 : all;
+    bind_memory(&b);
+    for (int added = 0; added < 2; added++) {
+        common->accumulate = all;
+        ck_assert_int_eq(kt_bench_memory_poison(&memory, &b.tensors, b.options), KT_GOOD);
+        common->accumulate = added ? all : 0;
+        ck_assert_msg(kt_call_op(lib, b.c->op, ctx, b.tensors.on_device, b.options, NULL) == KT_GOOD, "%s",
+                      kt_message());
+        common->accumulate = all;
+        kt_bench_verdict v = verify(&b);
+        ck_assert_msg(v.pass == added, "%s, %s: %s", b.c->op->name, added ? "added" : "written over", v.message);
+    }
+    free(b.options);
 }
 END_TEST
 
@@ -264,6 +286,7 @@ int main(void) {
     TCase *t = tcase_create("bench_verify");
     tcase_add_checked_fixture(t, begin, end);
     tcase_add_test(t, memory_repeats_the_pattern);
+    tcase_add_loop_test(t, verifies_what_is_added_to, 0, 6);
     tcase_add_loop_test(t, finds_every_wrong_output, 0, 6);
     tcase_add_test(t, slices_cover_every_output);
     tcase_add_test(t, slices_take_the_ends_of_axes);

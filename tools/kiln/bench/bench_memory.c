@@ -1,6 +1,8 @@
 /* Device memory of `kiln bench`: see bench_memory.h. */
 #include "bench/bench_memory.h"
 
+#include "kiln/kiln.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,12 +89,15 @@ int kt_bench_memory_bind(kt_bench_memory *m, kt_tensors *ts, const kt_bench_patt
     return kt_status(m->lib, KT_CALL(m->lib, "kiln_stream_synchronize", KT_PTR(m->ctx), KT_PTR(NULL)));
 }
 
-int kt_bench_memory_poison(kt_bench_memory *m, const kt_tensors *ts) {
-    for (int i = 0; i < ts->op->n_args; i++) {
+int kt_bench_memory_poison(kt_bench_memory *m, const kt_tensors *ts, const void *options) {
+    uint64_t added = ((const kiln_common_options *)options)->accumulate; /* every option struct starts with them */
+    for (int i = 0, k = 0; i < ts->op->n_args; i++) {
         const kt_tensor *t = &ts->tensor[i];
-        if (ts->op->args[i].role != KT_OUT || !t->present) continue;
+        if (ts->op->args[i].role != KT_OUT) continue;
+        int byte = added >> k++ & 1 ? KT_BENCH_ADDEND : KT_BENCH_POISON;
+        if (!t->present) continue;
         KT_TRY(kt_status(m->lib, KT_CALL(m->lib, "kiln_device_fill", KT_PTR(m->ctx), KT_PTR(t->on_device.data),
-                                         KT_I32(0xFF), KT_U64(t->bytes), KT_PTR(NULL))));
+                                         KT_I32(byte), KT_U64(t->bytes), KT_PTR(NULL))));
     }
     return kt_status(m->lib, KT_CALL(m->lib, "kiln_stream_synchronize", KT_PTR(m->ctx), KT_PTR(NULL)));
 }

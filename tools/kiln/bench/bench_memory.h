@@ -35,8 +35,11 @@ int kt_bench_memory_bind(kt_bench_memory *m, kt_tensors *tensors, const kt_bench
                          uint32_t transposed);
 /** Fill the first `bytes` of b with the pattern. */
 int kt_bench_memory_fill(kt_bench_memory *m, kt_bench_buffer *b, const kt_bench_pattern *pattern, uint64_t bytes);
-/** All bytes of all outputs become 0xFF, NaN in every floating type. */
-int kt_bench_memory_poison(kt_bench_memory *m, const kt_tensors *tensors);
+/** What all bytes of an output are before a call: NaN in every floating type, and where it is added to a number that is
+ *  small in most of them. */
+enum { KT_BENCH_POISON = 0xFF, KT_BENCH_ADDEND = 0x3C };
+/** Fill all outputs with these; options: of the call. */
+int kt_bench_memory_poison(kt_bench_memory *m, const kt_tensors *tensors, const void *options);
 
 /** What is in an output: elements (pairs of them in 16-bit types) that are not finite, and a digest of all bits. */
 int kt_bench_memory_scan(kt_bench_memory *m, const kt_tensors *tensors, int i, uint64_t *bad, uint64_t *digest);

@@ -60,12 +60,18 @@ static int prepare(call *k) {
                         KT_U32(KILN_PLAN_BUILD));
 }
 
-/* One call into poisoned outputs, compared with the reference. */
+/* One call into poisoned outputs. */
+static int call_once(call *k) {
+    kt_bench *b = k->bench;
+    KT_TRY(kt_bench_memory_poison(&b->memory, &k->tensors, k->options));
+    KT_TRY(enqueue_call(k, b->timer.stream));
+    return kt_status(b->lib, KT_CALL(b->lib, "kiln_stream_synchronize", KT_PTR(b->ctx), KT_PTR(b->timer.stream)));
+}
+
+/* One call, compared with the reference. */
 static int verify(call *k, uint64_t seed) {
     kt_bench *b = k->bench;
-    KT_TRY(kt_bench_memory_poison(&b->memory, &k->tensors));
-    KT_TRY(enqueue_call(k, b->timer.stream));
-    KT_TRY(kt_status(b->lib, KT_CALL(b->lib, "kiln_stream_synchronize", KT_PTR(b->ctx), KT_PTR(b->timer.stream))));
+    KT_TRY(call_once(k));
     if (!b->computes || b->no_verify) return KT_GOOD;
     k->verified = true;
     return kt_bench_verify(&b->memory, &k->tensors, &b->patterns, k->options, k->transposed, seed, &k->verdict);
@@ -80,6 +86,8 @@ static int measure(call *k) {
     }
     KT_TRY(kt_bench_peers_add(b->peers, &k->tensors, k->transposed, &b->timer, k->subject, &k->n_subjects));
     KT_TRY(kt_bench_time(&b->timer, k->subject, k->n_subjects));
+    /* What is added to grows from call to call. */
+    if (k->verified && ((const kiln_common_options *)k->options)->accumulate) KT_TRY(call_once(k));
     return k->verified ? kt_bench_same_bits(&b->memory, &k->tensors, &k->verdict, &k->same_bits) : KT_GOOD;
 }
 

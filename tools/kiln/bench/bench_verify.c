@@ -111,10 +111,14 @@ static int output_piece(const part *p, int arg, uint64_t at, uint64_t from, uint
 }
 
 /* An output that is not sliced is one piece. */
-static int read_output(const part *p, int i) {
-    const kt_tensor *t = &p->tensors.tensor[i];
-    if (t->elements == p->whole->tensor[i].elements) return output_piece(p, i, 0, 0, t->elements);
-    return walk_all(p, i, output_piece);
+static int read_outputs(const part *p) {
+    for (int i = 0; i < p->whole->op->n_args; i++) {
+        const kt_tensor *t = &p->tensors.tensor[i];
+        if (p->whole->op->args[i].role != KT_OUT || !t->present) continue;
+        bool whole = t->elements == p->whole->tensor[i].elements;
+        KT_TRY(whole ? output_piece(p, i, 0, 0, t->elements) : walk_all(p, i, output_piece));
+    }
+    return KT_GOOD;
 }
 
 /* The axis that an argument's values are indices of; 0 for others. */
@@ -144,6 +148,7 @@ static void renumber(const part *p, int i) {
     }
 }
 
+/* The slice as it was before the call. */
 static int gather(part *p) {
     const kt_op *op = p->whole->op;
     kt_tensors_begin(&p->tensors, op, p->options);
@@ -155,7 +160,7 @@ static int gather(part *p) {
         KT_TRY(kt_tensors_derive(&p->tensors, i, p->whole->tensor[i].dtype));
         kt_tensors_host(&p->tensors, i, NULL);
         if (output) {
-            KT_TRY(read_output(p, i));
+            memset(p->tensors.tensor[i].host, KT_BENCH_ADDEND, p->tensors.tensor[i].bytes);
         } else {
             KT_TRY(walk_all(p, i, input_piece));
             renumber(p, i);
@@ -231,6 +236,7 @@ static int compare(part *p, kt_bench_verdict *verdict) {
     kt_value name = KT_STR(op->name), args = KT_PTR(p->tensors.on_host), n = KT_I32(op->n_args);
     kt_value options = KT_PTR(p->options), exact = KT_PTR(e->exact), magnitude = KT_PTR(e->magnitude);
     int code = kt_status(lib, KT_CALL(lib, "kiln_reference", name, args, n, options, exact, magnitude));
+    if (code == KT_GOOD) code = read_outputs(p);
     if (code == KT_GOOD)
         code = kt_status(lib, KT_CALL(lib, "kiln_check", name, args, n, options, exact, magnitude, KT_PTR(e->result)));
     if (code == KT_GOOD) judge(p, e, verdict);

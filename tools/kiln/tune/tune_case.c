@@ -169,7 +169,7 @@ static int prepare(trial *k) {
     KT_TRY(kt_bench_case_tensors(k->c, k->options, &k->tensors, &k->transposed));
     KT_TRY(kt_bench_patterns_make(&b->patterns, &k->tensors));
     KT_TRY(kt_bench_memory_bind(&b->memory, &k->tensors, &b->patterns, k->transposed));
-    return kt_bench_memory_poison(&b->memory, &k->tensors);
+    return kt_bench_memory_poison(&b->memory, &k->tensors, k->options);
 }
 
 int kt_tune_case(kt_tune *t, const kt_bench_case *c) {
