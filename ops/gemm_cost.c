@@ -17,6 +17,9 @@ static const double FIRST_TILE = 3000;
 static const double EPILOGUE = 300, EPILOGUE_128X128 = 1000; /* of any tile, and in proportion to its size */
 static const double ACTIVATION_128X128 = 5000;               /* with the derivative of an activation */
 static const double BOXED[2] = {0.9, 0.4}; /* of these two, where TMA moves what lies in shared memory */
+/* More, in that proportion, where it is added to D, and where a transpose is: of 16 bits and f32; where one is stored
+ * as f32. */
+static const double ADDED = 2000, SWAPPED_ADDED[2] = {11000, 15000}, SWAPPED_F32 = 3000;
 /* Between a tile and the next of the other consumer: with a producer and without, each without boxes and with. */
 static const double TURN[2][2] = {{700, 400}, {2300, 900}};
 /* More where two CTAs wait for each other: alone, and where others of the launch are at other places. */
@@ -325,6 +328,13 @@ static work work_of(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, 
     return w;
 }
 
+/* What storing 128 x 128 takes more than plain rows of 16 bits. */
+static double store_clocks(const kn_gemm_candidate *c, const kn_gemm *g) {
+    bool wide = kn_dtype_size(g->d.dtype) > 2;
+    if (g->accumulate) return c->swap ? SWAPPED_ADDED[wide] : ADDED;
+    return c->swap && wide ? SWAPPED_F32 : 0;
+}
+
 kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const *g, int n, double sms) {
     double tiles = 0, parts = c->parts, tile_size = kn_gemm_sm90_tile_rows(c) * c->bn / 16384.0;
     for (int i = 0; i < n; i++) tiles += (double)kn_gemm_sm90_tiles(c, g[i]);
@@ -339,6 +349,7 @@ kn_gemm_cost kn_gemm_sm90_cost(const kn_gemm_candidate *c, const kn_gemm *const 
     bool activation = strcmp(g[0]->epilogue, "row_swiglu_backward") == 0;
     double size_cost = activation ? ACTIVATION_128X128 : EPILOGUE_128X128;
     if (c->boxes) size_cost *= BOXED[activation];
+    if (!activation) size_cost += store_clocks(c, g[0]);
     double epilogue = EPILOGUE + size_cost * tile_size;
     if (c->parts > 1) epilogue = EPILOGUE + EXCHANGE + (size_cost / 2 + EXCHANGE_128X128) * tile_size;
     if (c->parts == 4) epilogue += MEET + MEET_128X128 * tile_size + (g[0]->has_counters ? 0 : CLEARED);

@@ -152,6 +152,19 @@ START_TEST(tiles_that_share_weights_follow_each_other) {
 }
 END_TEST
 
+/* A transpose is slow to add to D: 586 us by coop-128x256-swap and 361 by lean-pingpong-128x192, in f32 (H200,
+ * 2026-11-30). */
+START_TEST(what_is_added_to_is_not_transposed) {
+    for (int wide = 0; wide < 2; wide++) {
+        kn_gemm g = product_of("wgmma:bf16:m.n:store.bf16:4096x14336x2048");
+        const kn_gemm *list[1] = {&g};
+        g.accumulate = true;
+        if (wide) g.d.dtype = KN_F32;
+        ck_assert(!kn_gemm_sm90_choose(list, 1, &h200).swap);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("ops/gemm_cost");
     TCase *t = tcase_create("cost");
@@ -159,6 +172,7 @@ int main(void) {
     tcase_add_test(t, candidates_are_told_apart_by_their_names);
     tcase_add_test(t, the_choice_is_the_cheapest);
     tcase_add_test(t, tiles_that_share_weights_follow_each_other);
+    tcase_add_test(t, what_is_added_to_is_not_transposed);
     suite_add_tcase(s, t);
     return kn_run_suite(s);
 }
