@@ -11,36 +11,12 @@
 
 #include "kiln/kiln.h"
 #include "ops/gemm_parts.h"
+#include "ops/moe_layer_args.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-/* The tensors, in the order of the arguments. */
-enum {
-    GRAD_OUTPUT,
-    HIDDEN,
-    ROUTER_WEIGHT,
-    CORRECTION_BIAS,
-    ROUTER_LOGITS,
-    SCORES,
-    TOPK_INDICES,
-    TOPK_WEIGHTS,
-    SCORE_MASK,
-    GATE_WEIGHT,
-    UP_WEIGHT,
-    DOWN_WEIGHT,
-    GATE_OUTPUT,
-    UP_OUTPUT,
-    ACTIVATED,
-    GRAD_TOPK_WEIGHTS,
-    OUT_HIDDEN,
-    OUT_ROUTER,
-    OUT_GATE,
-    OUT_UP,
-    OUT_DOWN
-};
 
 /* kn_problem.option[]. */
 enum { OPTION_SCALING, OPTION_UNNORMALISED, OPTION_EXACT };

@@ -1,27 +1,8 @@
 /* ops/ref_moe_layer: float64 reference of moe_layer_backward: the shared expert, and the sigmoid router. */
+#include "ops/moe_layer_args.h"
 #include "ops/ref_common.h"
 
 #include <math.h>
-
-enum {
-    GRAD_OUTPUT,
-    HIDDEN,
-    ROUTER_WEIGHT,
-    CORRECTION_BIAS,
-    ROUTER_LOGITS,
-    SCORES,
-    TOPK_INDICES,
-    TOPK_WEIGHTS,
-    SCORE_MASK,
-    GATE_WEIGHT,
-    UP_WEIGHT,
-    DOWN_WEIGHT,
-    GATE_OUTPUT,
-    UP_OUTPUT,
-    ACTIVATED,
-    GRAD_TOPK_WEIGHTS
-};
-enum { OUT_HIDDEN, OUT_ROUTER, OUT_GATE, OUT_UP, OUT_DOWN };
 
 typedef struct layer {
     const kn_call *call;
@@ -152,7 +133,7 @@ static kn_status weight_gradient(layer *p, int output, const kn_ref *left, const
 }
 
 static kn_status hidden_gradient(layer *p) {
-    if (!kn_ref_wanted(p->exact, p->magnitude, OUT_HIDDEN)) return KN_OK;
+    if (!kn_ref_wanted(p->exact, p->magnitude, 0)) return KN_OK;
     kn_ref gate, up, router, out;
     kn_ref_rounded_to(&p->dz, p->t[GRAD_OUTPUT].dtype); /* for this product alone, which is the last */
     KN_TRY(kn_ref_read(p->arena, &p->t[GATE_WEIGHT], 0, &gate));
@@ -162,7 +143,7 @@ static kn_status hidden_gradient(layer *p) {
     KN_TRY(kn_ref_product(&p->du, false, &up, false, &out));
     KN_TRY(kn_ref_product(&p->dg, false, &gate, false, &out));
     KN_TRY(kn_ref_product(&p->dz, false, &router, false, &out));
-    return kn_ref_output(p->call, OUT_HIDDEN, 0, &out, p->exact, p->magnitude);
+    return kn_ref_output(p->call, 0, 0, &out, p->exact, p->magnitude);
 }
 
 kn_status kn_moe_layer_reference(const kn_call *call, double *const *exact, double *const *magnitude) {
@@ -178,10 +159,10 @@ kn_status kn_moe_layer_reference(const kn_call *call, double *const *exact, doub
     KN_TRY_OUT(st, kn_ref_read(&arena, &p.t[HIDDEN], 0, &p.x));
     KN_TRY_OUT(st, shared_backward(&p));
     KN_TRY_OUT(st, router_backward(&p));
-    KN_TRY_OUT(st, weight_gradient(&p, OUT_ROUTER, &p.dz, &p.x));
-    KN_TRY_OUT(st, weight_gradient(&p, OUT_GATE, &p.dg, &p.x));
-    KN_TRY_OUT(st, weight_gradient(&p, OUT_UP, &p.du, &p.x));
-    KN_TRY_OUT(st, weight_gradient(&p, OUT_DOWN, &p.dy, &p.activated));
+    KN_TRY_OUT(st, weight_gradient(&p, OUT_ROUTER - OUT_HIDDEN, &p.dz, &p.x));
+    KN_TRY_OUT(st, weight_gradient(&p, OUT_GATE - OUT_HIDDEN, &p.dg, &p.x));
+    KN_TRY_OUT(st, weight_gradient(&p, OUT_UP - OUT_HIDDEN, &p.du, &p.x));
+    KN_TRY_OUT(st, weight_gradient(&p, OUT_DOWN - OUT_HIDDEN, &p.dy, &p.activated));
     st = hidden_gradient(&p);
 out:
     kn_arena_free(&arena);

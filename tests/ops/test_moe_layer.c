@@ -1,9 +1,10 @@
 /* moe_layer_backward: golden cases, random problems over all options on both paths, and the corners: no tokens, outputs
  * that are not wanted, ids that are no experts or repeat, NaN. The device is KILN_DEVICE's: the GPU where there is one,
  * else the simulator. KN_LONG=1 runs many more random problems. Plans: test_moe_layer_plan.c. */
-#include "moe_layer_support.h"
 #include "support/both_paths.h"
 #include "support/golden.h"
+
+#include "ops/moe_layer_args.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /* moe_layer_backward: what the planner chooses, what the checks refuse, and every kernel of its own that it can ask
  * for. Results: test_moe_layer.c. */
-#include "moe_layer_support.h"
 #include "support/problem_gen.h"
 #include "support/suite.h"
 
 #include "base/alloc.h"
 #include "jit/assemble.h"
 #include "ops/moe_layer.h"
+#include "ops/moe_layer_args.h"
 
 #include <math.h>
 #include <stdlib.h>

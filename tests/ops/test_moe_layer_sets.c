@@ -1,7 +1,8 @@
 /* moe_layer_backward on a real GPU, against the float64 reference: sets of features and options, each with many token
  * counts. What its arguments are: support/problem_sets.h. */
 #include "layer_sets.h"
-#include "moe_layer_support.h"
+
+#include "ops/moe_layer_args.h"
 
 /* ---- what was drawn -------------------------------------------------------------------------------------- */
 
@@ -47,7 +48,7 @@ static void count_ids(const kn_gen *g, int64_t *row) {
 
 static void count(const kn_sets_problem *p, int64_t (*drawn)[KN_SETS_COLUMNS]) {
     static const int64_t tokens[] = {0, 1, 64, 128, 256, 1024}, experts[] = {64, 128, 256}, slots[] = {1, 8, 32};
-    static const int inputs[] = {BIAS, LOGITS, SCORE_MASK, ACTIVATED, GRAD_TOPK_WEIGHTS};
+    static const int inputs[] = {CORRECTION_BIAS, ROUTER_LOGITS, SCORE_MASK, ACTIVATED, GRAD_TOPK_WEIGHTS};
     const kn_gen_config *c = &p->g->config;
     const kiln_moe_layer_backward_options *o = &c->options.moe_layer;
     drawn[0][kn_sets_class(c->tokens, tokens, 6)]++;
@@ -100,7 +101,7 @@ static kn_gen_config draw_set(uint64_t *state, int64_t i) {
     c.id_dtype = kn_draw_below(state, 2) ? KN_I32 : KN_I64;
     draw_gap(state, i, &c);
     c.skip_percent = kn_draw_below(state, 3) ? 0 : kn_draw_below(state, 6) ? 20 : 100;
-    static const int optional[] = {BIAS, LOGITS, SCORE_MASK, ACTIVATED, GRAD_TOPK_WEIGHTS};
+    static const int optional[] = {CORRECTION_BIAS, ROUTER_LOGITS, SCORE_MASK, ACTIVATED, GRAD_TOPK_WEIGHTS};
     c.absent = 0;
     for (int k = 0; k < 5; k++) c.absent |= kn_draw_below(state, 2) ? bit(optional[k]) : 0;
     draw_outputs(state, i, OUT_HIDDEN, &c);
