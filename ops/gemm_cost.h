@@ -22,8 +22,20 @@ typedef struct kn_gemm_candidate {
     bool resident; /* the depth is short: all of B's k blocks rest in shared memory while tiles pass */
 } kn_gemm_candidate;
 
+/** An H200, by which is decided what must not differ from machine to machine. */
+extern const kn_device_facts kn_gemm_reference_device;
+
+static inline int64_t kn_gemm_k_blocks(const kn_gemm *g) {
+    int64_t n = 0;
+    for (int s = 0; s < g->n_segments; s++) n += kn_ceil_div(g->segment[s].k, KN_GEMM_SM90_K_BLOCK);
+    return n;
+}
 static inline int kn_gemm_sm90_tile_rows(const kn_gemm_candidate *c) {
     return 64 * c->mb * (c->coop ? 2 : 1);
+}
+/** Bytes of a k block in shared memory. */
+static inline int64_t kn_gemm_sm90_stage_bytes(const kn_gemm_candidate *c) {
+    return (int64_t)(kn_gemm_sm90_tile_rows(c) + (c->resident ? 0 : c->bn)) * KN_GEMM_SM90_K_BLOCK * 2;
 }
 /** Rows of the kernel's A that a tile loads: where one tile holds them all, no more than there are, for those outside
  * of a matrix take longer than others. */
