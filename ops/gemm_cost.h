@@ -1,4 +1,4 @@
-/* ops/gemm_cost: how the TMA + wgmma kernel may make a product, and which way is the cheapest.
+/* ops/gemm_cost: how the TMA + wgmma kernel may make a product (gemm_candidates.c), and what that costs (gemm_cost.c).
  *
  * A candidate is a tile, a way to share it, and which operand is wgmma's A ("swap": the weights, so that a ragged
  * number of tokens is padded to a multiple of 8 alone). Candidates are ranked by an analytic cost in clocks of one
